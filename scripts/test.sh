@@ -23,6 +23,8 @@ done
 # mkfs, mdadm and dmsetup live here, and an ordinary user's path lacks it.
 PATH="$PATH:/usr/sbin:/sbin"
 export PATH
+# OpenZFS in user space, as a judge: unpacked into a cache, not installed.
+python3 oracle/zfs-oracle install
 # A minimal toolchain lacks these two.
 cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 cargo clippy --version >/dev/null 2>&1 || rustup component add clippy

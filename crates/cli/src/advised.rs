@@ -93,7 +93,7 @@ fn filled(command: &str) -> Vec<String> {
             "--format" | "--to" => "md-1.2",
             "--balance" => "load",
             "--interval" | "--txg" | "undo" => "1",
-            "--strip" => "64K",
+            "--strip" | "--sector" | "--block" => "64K",
             "--listen" => "127.0.0.1:1",
             _ => "x",
         };

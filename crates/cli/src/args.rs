@@ -195,7 +195,7 @@ pub enum Command {
         plexum grow nas --level 6 --add f.img"
     )]
     Grow(Grow),
-    /// Read a ZFS pool without ZFS: list, show and copy what is in it
+    /// ZFS pools without ZFS: list, show and copy what is in them; make, check
     #[command(
         after_help = "Example:\n  plexum pool list disks/*\n  plexum pool cp -r tank/home:/ copy/ disks/*"
     )]
@@ -277,14 +277,6 @@ pub struct Words {
 
 pub use crate::pool::args::PoolArgs;
 
-/// Words of a command that comes with a later version.
-#[derive(clap::Args, Debug)]
-pub struct Later {
-    /// Whatever follows.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    pub words: Vec<String>,
-}
-
 /// `plexum demo`.
 #[derive(clap::Args, Debug)]
 pub struct Demo {
@@ -344,9 +336,12 @@ pub struct Serve {
     /// Serve all sets found in folders or on devices
     #[arg(long, value_name = "DIR", num_args = 1..)]
     pub scan: Vec<String>,
-    /// Serve this volume of the ZFS pool on the members, read-only
+    /// Serve this volume of the ZFS pool on the members; read-only without --write
     #[arg(long, value_name = "NAME[@SNAP]", conflicts_with = "scan")]
     pub dataset: Option<String>,
+    /// With --dataset and --write: do not check the pool first
+    #[arg(long, requires = "dataset")]
+    pub trust: bool,
     /// With --dataset: the newest root up to this transaction group
     #[arg(long, value_name = "N", requires = "dataset")]
     pub txg: Option<u64>,

@@ -271,22 +271,5 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Gvinum(args) => gvinum::run(&args.words, common, screen),
         Command::Top(args) => top::run(args, screen),
         Command::Pool(args) => pool::run(args, common, screen),
-        other => not_yet(&command_name(other)),
     }
-}
-
-/// The word of a command, as typed.
-fn command_name(command: &Command) -> String {
-    let text = format!("{command:?}");
-    let end = text
-        .find(|c: char| !c.is_alphanumeric())
-        .unwrap_or(text.len());
-    text[..end].to_lowercase()
-}
-
-fn not_yet(command: &str) -> Outcome {
-    Err(Problem::new(
-        Code::NotYet,
-        format!("plexum {command} comes with a later version"),
-    ))
 }

@@ -24,6 +24,7 @@ use plexum_engine::shard::SHARDS_MAX;
 use plexum_md::assemble::{Options, StaleUse};
 use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::IoChoice;
+use plexum_runtime::file::Access;
 use serde_json::json;
 
 use crate::args::{Common, Serve};
@@ -195,15 +196,21 @@ pub fn start(request: ServeRequest, ground: Ground, common: &Common, screen: &Sc
 
 /// A volume of a ZFS pool.
 fn run_dataset(args: &Serve, dataset: &str, common: &Common, screen: &Screen) -> Outcome {
-    if args.write || args.listen.is_some() || !args.scan.is_empty() {
+    if args.listen.is_some() || !args.scan.is_empty() || args.write && args.txg.is_some() {
         return Err(usage(
-            "--dataset goes with members, --name, --socket and --txg only",
+            "--dataset goes with members, --name, --socket, and --txg or --write only",
         ));
     }
     let request = DatasetRequest {
         dataset: dataset.to_owned(),
         members: args.members.clone(),
         txg: args.txg,
+        access: if args.write {
+            Access::ReadWrite
+        } else {
+            Access::ReadOnly
+        },
+        trust: args.trust.into(),
         name: args.name.clone(),
         socket: args.socket.clone(),
         io: io_choice(&args.io)?,

@@ -286,6 +286,8 @@ pub struct AssembleRequest {
     pub planned: Vec<Superblock>,
     /// What an array of md is to become.
     pub change: Change,
+    /// Whether it gets a block device of the kernel.
+    pub device: DeviceWish,
 }
 
 /// What an array becomes as it is opened.
@@ -298,8 +300,6 @@ pub enum Change {
     Begin(Box<Beginning>),
     /// It gets another name.
     Relabel(Box<Relabel>),
-    /// Whether it gets a block device of the kernel.
-    pub device: DeviceWish,
 }
 
 /// An open volume with what is known about it.

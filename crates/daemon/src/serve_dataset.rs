@@ -1,7 +1,9 @@
-//! `plexum serve --dataset`: a volume of a ZFS pool, or a snapshot of one, as a read-only NBD export.
+//! `plexum serve --dataset`: a volume of a ZFS pool, or a snapshot of one, as a read-only NBD export; with `--write` a
+//! volume that is written.
 //!
-//! Invariants: members are opened read-only; a block that cannot be read is an I/O error to the client, never wrong
-//! data.
+//! Invariants: members are opened read-only unless the volume is written; a block that cannot be read is an I/O error
+//! to the client, never wrong data; labels say that the pool is in use before anybody is let in, and that it may be
+//! taken elsewhere after the last commit.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -13,12 +15,14 @@ use plexum_block::device::{Fua, IoError};
 use plexum_front::client::Leave;
 use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
+use plexum_pool::{Foreign, LivePool, LiveVolume};
 use plexum_runtime::clock::RealClock;
+use plexum_runtime::file::Access;
 use plexum_runtime::mailbox::{SendError, mailbox};
 use plexum_runtime::process::join_write_out_path;
 use plexum_runtime::signals::StopSignals;
 use plexum_runtime::{Handle, IoChoice, Runtime};
-use plexum_zfs::{DatasetName, OpenOptions, Volume};
+use plexum_zfs::{DatasetName, OpenOptions, PoolReport, Volume};
 use serde_json::json;
 
 use crate::buffers::request_pool;
@@ -28,6 +32,7 @@ use crate::control::request::{Action, Answer, Ask, Request};
 use crate::control::server::ControlServer;
 use crate::host::listen::{accept, bind_unix, serve_each, unix_uri};
 use crate::open::AnyDevice;
+use crate::pool_write::{Trust, of_pool, open_writable, wall_seconds};
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, check_socket_path};
 use crate::serve::{Ready, Tell};
@@ -35,10 +40,12 @@ use crate::volume::empty_slot;
 use crate::volume::status::{
     ExportStatus, JSON_VERSION, MemberState, MemberStatus, Verdict, VolumeStatus,
 };
-use crate::zfs::{RealPool, of_zfs, open_pool};
+use crate::zfs::{of_zfs, open_pool};
 
 /// Requests of the control socket that may wait.
 const ASKS_MAX: usize = 64;
+/// What may wait for a commit, parity and pointers included.
+const PENDING_BYTES_MAX: u64 = 128 << 20;
 
 /// What to serve and where.
 #[derive(Clone, Debug)]
@@ -49,6 +56,10 @@ pub struct DatasetRequest {
     pub members: Vec<String>,
     /// An older root.
     pub txg: Option<u64>,
+    /// Whether clients may write.
+    pub access: Access,
+    /// Whether the pool is checked before it is written.
+    pub trust: Trust,
     /// Name of the export instead of the last part of the data set's.
     pub name: Option<String>,
     /// Unix socket instead of `RUNTIME/NAME.nbd`.
@@ -63,11 +74,26 @@ pub struct DatasetRequest {
     pub runtime_dir: RuntimeDir,
 }
 
+/// What is served.
+enum Content {
+    Read(Volume<AnyDevice>),
+    Write(Box<LiveVolume<AnyDevice, RealClock>>),
+}
+
 /// A volume of a pool as NBD clients see it.
 struct DatasetExport {
-    volume: Volume<AnyDevice>,
+    content: Content,
     info: ExportInfo,
     buffers: BufPool,
+}
+
+impl DatasetExport {
+    fn writable(&self) -> Result<&LiveVolume<AnyDevice, RealClock>, IoError> {
+        match &self.content {
+            Content::Read(_) => Err(IoError::ReadOnly),
+            Content::Write(volume) => Ok(volume),
+        }
+    }
 }
 
 impl Export for DatasetExport {
@@ -75,21 +101,45 @@ impl Export for DatasetExport {
         self.info.clone()
     }
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
-        let read = self.volume.read(offset_bytes, length_bytes as usize).await;
-        let bytes = read.map_err(|_| IoError::Medium)?;
+        let length = length_bytes as usize;
+        let bytes = match &self.content {
+            Content::Read(volume) => volume
+                .read(offset_bytes, length)
+                .await
+                .map_err(|_| IoError::Medium)?,
+            Content::Write(volume) => volume
+                .read(offset_bytes, length)
+                .await
+                .map_err(|error| error.io_error())?,
+        };
         Ok(self.buffers.copy_of(&bytes).freeze().into())
     }
-    async fn write(&self, _: u64, _: Buf, _: Fua) -> Result<(), IoError> {
-        Err(IoError::ReadOnly)
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let written = self.writable()?.write(offset_bytes, &data).await;
+        written.map_err(|error| error.io_error())?;
+        self.finish(fua).await
     }
     async fn flush(&self) -> Result<(), IoError> {
-        Ok(())
+        match &self.content {
+            Content::Read(_) => Ok(()),
+            Content::Write(volume) => volume.flush().await.map_err(|error| error.io_error()),
+        }
     }
-    async fn trim(&self, _: u64, _: u64, _: Fua) -> Result<(), IoError> {
-        Err(IoError::ReadOnly)
+    async fn trim(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
+        let trimmed = self
+            .writable()?
+            .trim(offset_bytes..offset_bytes.saturating_add(length_bytes))
+            .await;
+        trimmed.map_err(|error| error.io_error())?;
+        self.finish(fua).await
     }
-    async fn zero(&self, _: u64, _: u64, _: ZeroRequest) -> Result<(), IoError> {
-        Err(IoError::ReadOnly)
+    async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        how: ZeroRequest,
+    ) -> Result<(), IoError> {
+        self.trim(offset_bytes, length_bytes, how.fua).await
     }
     async fn cache(&self, _: u64, _: u64) -> Result<(), IoError> {
         Ok(())
@@ -100,6 +150,15 @@ impl Export for DatasetExport {
             is_hole: false,
             is_zero: false,
         }])
+    }
+}
+
+impl DatasetExport {
+    async fn finish(&self, fua: Fua) -> Result<(), IoError> {
+        match fua {
+            Fua::Yes => self.flush().await,
+            Fua::No => Ok(()),
+        }
     }
 }
 
@@ -184,12 +243,18 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
         exports.close(&served.status.volume, Leave::Drain).await;
         served.server.stop(Leave::Drain);
     });
+    let exported = match &served.live {
+        Some(live) => runtime
+            .block_on(live.export())
+            .map_err(|error| of_pool(&error)),
+        None => Ok(()),
+    };
     served.remove_socket();
     drop(served);
     drop(handle);
     drop(runtime);
     drop(control);
-    told
+    told.and(exported)
 }
 
 struct Served {
@@ -197,11 +262,24 @@ struct Served {
     socket: PathBuf,
     status: VolumeStatus,
     notes: Vec<String>,
+    /// The pool, when it is written.
+    live: Option<Rc<LivePool<AnyDevice, RealClock>>>,
 }
 
-impl Served {
-    /// Opens the pool and the volume; nobody is let in yet.
-    async fn open(handle: &Handle, request: &DatasetRequest) -> Result<Self, Problem> {
+/// A volume that was opened, and what is known of it.
+struct Opened {
+    content: Content,
+    size_bytes: u64,
+    block_bytes: u64,
+    report: PoolReport,
+    live: Option<Rc<LivePool<AnyDevice, RealClock>>>,
+}
+
+impl Opened {
+    async fn of(handle: &Handle, request: &DatasetRequest) -> Result<Self, Problem> {
+        if request.access == Access::ReadWrite {
+            return Self::writable(handle, request).await;
+        }
         let pool = open_pool(handle, &request.members, &OpenOptions { txg: request.txg }).await?;
         let dataset = DatasetName::parse(&request.dataset);
         let volume = pool.volume(&dataset).await.map_err(|error| {
@@ -209,6 +287,49 @@ impl Served {
                 "a file system is shown by:   plexum attach --dataset {dataset} FOLDER MEMBER..."
             ))
         })?;
+        Ok(Self {
+            size_bytes: volume.size_bytes(),
+            block_bytes: volume.block_bytes(),
+            content: Content::Read(volume),
+            report: pool.report.clone(),
+            live: None,
+        })
+    }
+
+    async fn writable(handle: &Handle, request: &DatasetRequest) -> Result<Self, Problem> {
+        let name = &request.dataset;
+        let mut pool =
+            open_writable(handle, &request.members, Foreign::Refused, request.trust).await?;
+        let report = pool.report().cloned();
+        let report = report
+            .ok_or_else(|| Problem::new(Code::Bug, "a pool that was opened has no report"))?;
+        pool.open_volume(name)
+            .await
+            .map_err(|error| of_pool(&error))?;
+        if !handle.is_rehearsal() {
+            pool.begin(wall_seconds()?)
+                .await
+                .map_err(|error| of_pool(&error))?;
+        }
+        let live = Rc::new(LivePool::new(pool, handle.clock(), PENDING_BYTES_MAX));
+        let volume = LiveVolume::open(&live, name)
+            .await
+            .map_err(|error| of_pool(&error))?;
+        Ok(Self {
+            size_bytes: volume.volume().size_bytes,
+            block_bytes: volume.volume().block_bytes,
+            content: Content::Write(Box::new(volume)),
+            report,
+            live: Some(live),
+        })
+    }
+}
+
+impl Served {
+    /// Opens the pool and the volume; nobody is let in yet.
+    async fn open(handle: &Handle, request: &DatasetRequest) -> Result<Self, Problem> {
+        let opened = Opened::of(handle, request).await?;
+        let dataset = DatasetName::parse(&request.dataset);
         let name = request.name.clone().unwrap_or_else(|| {
             let last = request.dataset.rsplit('/').next();
             last.unwrap_or(&request.dataset).to_owned()
@@ -220,12 +341,10 @@ impl Served {
         let info = ExportInfo {
             name: name.clone(),
             description: format!("ZFS volume {dataset}"),
-            size_bytes: volume.size_bytes(),
+            size_bytes: opened.size_bytes,
             block_bytes_min: 512,
-            block_bytes_preferred: u32::try_from(volume.block_bytes())
-                .unwrap_or(4096)
-                .max(4096),
-            is_read_only: true,
+            block_bytes_preferred: u32::try_from(opened.block_bytes).unwrap_or(4096).max(4096),
+            is_read_only: request.access == Access::ReadOnly,
             is_rotational: false,
         };
         let buffers = request_pool(request.memory_bytes);
@@ -234,9 +353,10 @@ impl Served {
             ..ServerLimits::default()
         };
         let server = Rc::new(Server::new(handle.clock(), buffers.clone(), limits));
-        let status = status(&pool, &name, &socket, info.size_bytes, handle);
+        let mut status = status(&opened.report, &name, &socket, info.size_bytes, handle);
+        status.is_read_only = info.is_read_only;
         let export = DatasetExport {
-            volume,
+            content: opened.content,
             info,
             buffers,
         };
@@ -248,7 +368,8 @@ impl Served {
             server,
             socket,
             status,
-            notes: pool.report.notes.clone(),
+            notes: opened.report.notes,
+            live: opened.live,
         })
     }
 
@@ -293,9 +414,7 @@ impl Served {
             | Request::Rehearse { .. }
             | Request::Act { .. } => Err(Problem::new(
                 Code::ReadOnly,
-                format!(
-                    "{name} is a volume of a ZFS pool, which is only read: it can be shown and stopped"
-                ),
+                format!("{name} is a volume of a ZFS pool: it can be shown and stopped"),
             )),
         };
         ask.answer(answer);
@@ -304,13 +423,12 @@ impl Served {
 }
 
 fn status(
-    pool: &RealPool,
+    report: &PoolReport,
     name: &str,
     socket: &std::path::Path,
     size_bytes: u64,
     handle: &Handle,
 ) -> VolumeStatus {
-    let report = &pool.report;
     let members: Vec<MemberStatus> = report.members.iter().map(member_status).collect();
     let is_whole = members
         .iter()

@@ -1,5 +1,5 @@
 //! Reads ZFS pools: members are joined, every block is verified and, where columns are wrong or missing, reconstructed;
-//! data sets, files and volumes come out. Nothing is ever written.
+//! data sets, files and volumes come out. Nothing is ever written here; `ground.rs` is what a writer stands on.
 //!
 //! Words: ZFS's top-level device is a plex here, a leaf a member; see the glossary.
 //!
@@ -22,6 +22,7 @@ mod dataset;
 mod decompress;
 mod error;
 mod file;
+mod ground;
 mod intent;
 mod member;
 mod object;
@@ -41,6 +42,7 @@ pub use dataset::{Dataset, DatasetKind, DatasetName};
 pub use decompress::decompress_into;
 pub use error::ZfsError;
 pub use file::{DirectoryEntry, FileSystem, Node};
+pub use ground::{fletcher4_of, stripe_columns};
 pub use member::{MemberState, NamedDevice, find_members};
 pub use object::{Object, ObjectSet};
 pub use parts::Parts;

@@ -34,8 +34,8 @@ pub struct MemberState<D> {
     pub roots: Vec<Uberblock>,
     /// How many of its four labels are good.
     pub good_labels: usize,
-    device: Rc<D>,
-    place: Range<u64>,
+    pub(crate) device: Rc<D>,
+    pub(crate) place: Range<u64>,
     pool: BufPool,
 }
 

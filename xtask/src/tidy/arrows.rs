@@ -20,11 +20,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),     // the slow reference: shares nothing with what it judges
     // engine
     ("engine", &["block", "exec", "format", "layout", "parity"]),
-    ("pool", &["block", "engine", "format", "layout", "parity"]),
     // formats: each opens itself; the engine knows none of them
     ("md", &["block", "engine", "format", "layout"]),
     ("freebsd", &["block", "engine", "format", "layout"]),
     ("zfs", &["block", "format", "layout", "parity"]),
+    ("pool", &["block", "format", "layout", "parity", "zfs"]),
     ("disks", &["block"]),
     // edges
     ("inventory", &[]), // reads sysfs; knows nothing of volumes

@@ -10,10 +10,11 @@ use crate::source::{Source, words};
 use crate::tree::Tree;
 
 /// Rooms that translate, or that speak to the kernel.
-const TRANSLATORS: [&str; 13] = [
+const TRANSLATORS: [&str; 14] = [
     "crates/format/",
     "crates/md/", // the model's words on one side, the format's on the other
     "crates/freebsd/",
+    "crates/pool/", // keys of ZFS's configuration
     "crates/fuzz/", // speaks with each format in its own words
     "crates/oracle/",
     "crates/ublk/src/wire.rs",     // the kernel's names of its commands

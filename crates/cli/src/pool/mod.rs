@@ -1,9 +1,11 @@
-//! `plexum pool`: a ZFS pool is listed, shown, copied out and checked; nothing is ever written to it.
+//! `plexum pool`: a ZFS pool is listed, shown, copied out and checked; made, with volumes in it (`make.rs`).
 
 pub mod args;
+mod check;
 mod copied;
 mod copy;
 mod list;
+mod make;
 mod scrub;
 mod show;
 
@@ -35,6 +37,9 @@ pub fn run(args: &PoolArgs, common: &Common, screen: &Screen) -> Outcome {
         PoolCommand::Cp(cp) => with_pool(&cp.source, screen, async |pool| {
             copy::run(&pool, cp, common, screen).await
         }),
+        PoolCommand::Check(args) => check::run(args, screen),
+        PoolCommand::Create(args) => make::create(args, common, screen),
+        PoolCommand::CreateVolume(args) => make::create_volume(args, common, screen),
         PoolCommand::Scrub(scrub) => {
             if !scrub.read_only {
                 return Err(Problem::new(

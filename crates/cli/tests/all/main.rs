@@ -42,4 +42,5 @@ mod tls;
 mod top;
 mod trouble;
 mod usage;
+mod zfs_pools_are_made;
 mod zfs_pools_are_read;

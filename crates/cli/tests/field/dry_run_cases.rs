@@ -67,11 +67,13 @@ pub const CASES: &[Case] = &[
             "serve --balance bogus used.img used2.img",
             "serve --scan nothere",
             "serve --dataset z01_single_a12/nothere Z",
+            "serve --write --dataset z01_single_a12/vol Z",
         ],
         &[
             "serve used.img used2.img",
             "serve --background used.img used2.img",
             "serve --write gm/a gm/b",
+            "serve --write --dataset zp/old zp.img",
             "serve --listen 127.0.0.1:0 used.img used2.img",
         ],
     ),
@@ -212,6 +214,22 @@ pub const CASES: &[Case] = &[
             "pool cp z01_single_a12:/tiny.txt used.img Z",
         ],
         &["pool cp z01_single_a12:/tiny.txt out Z", "pool cp -r z01_single_a12:/ out Z"],
+    ),
+    case("pool check", &["pool check nothere"], &["pool check Z"]),
+    case(
+        "pool create",
+        &[
+            "pool create tank mirror used.img new.img",
+            "pool create tank mirror p.img q.img",
+            "pool create tank raidz2 --member-size 96M p.img q.img",
+            "pool create mirror --member-size 96M p.img",
+        ],
+        &["pool create tank mirror --member-size 96M p.img q.img"],
+    ),
+    case(
+        "pool create-volume",
+        &["pool create-volume z01_single_a12/new 1M Z", "pool create-volume zp/old 1M zp.img", "pool create-volume zp/new 1000 zp.img"],
+        &["pool create-volume zp/new 1M zp.img"],
     ),
     case("pool scrub", &["pool scrub Z"], &["pool scrub --read-only Z"]),
     case(

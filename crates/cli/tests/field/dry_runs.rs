@@ -41,6 +41,8 @@ impl Stage {
         let text = "drive d0 device gv/d0\ndrive d1 device gv/d1\nvolume v\n  plex org concat\n    sd length 1m drive d0\n";
         std::fs::write(place.file("vinum.conf"), text).unwrap();
         make("-f vinum.conf --member-size 4M");
+        done(&place, "pool create zp --member-size 64M zp.img");
+        done(&place, "pool create-volume zp/old 1M zp.img");
         for (name, size_bytes) in [
             ("new.img", 24 << 20),
             ("tiny.img", 1 << 20),

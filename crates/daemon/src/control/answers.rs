@@ -7,9 +7,8 @@ use plexum_runtime::process::join_write_out_path;
 use serde_json::json;
 
 use super::request::{Action, Answer, Ask, Request};
-use crate::host::{Close, Doing, GrowWish, Host, Refusal};
 use crate::assembly::DeviceWish;
-use crate::host::{Close, Host, Refusal};
+use crate::host::{Close, Doing, GrowWish, Host, Refusal};
 use crate::problem::{Code, Problem};
 use crate::volume::ops::act;
 use crate::volume::rehearse::rehearse;
@@ -30,6 +29,8 @@ pub(crate) fn answer(host: &Rc<Host>, ask: Ask) {
             volume,
             action: Action::Grow { wish },
         } => grow(host, &volume, wish, Doing::Rehearsal, ask),
+        Request::Act {
+            volume,
             action: Action::Device { remove },
         } => device(host, volume, remove, ask),
         Request::Act { volume, action } => change(host, &volume, action, ask),

@@ -43,6 +43,9 @@ macro_rules! change {
         change!($word, $role, $what, $schema, "Done")
     };
     ($word:literal, $role:expr, $what:literal, $schema:literal, $out:literal) => {
+        change!($word, $role, $what, $schema, $out, "Done")
+    };
+    ($word:literal, $role:expr, $what:literal, $schema:literal, $out:literal, $dry:literal) => {
         [
             Route::post(
                 concat!("/v1/volumes/{name}/", $word),
@@ -67,7 +70,7 @@ macro_rules! change {
                 ),
             )
             .takes($schema)
-            .gives(Out::Json("Done")),
+            .gives(Out::Json($dry)),
         ]
     };
 }
@@ -213,6 +216,21 @@ fn changes() -> impl Iterator<Item = Route> {
             Operate,
             "Compare every byte, mend what differs, or stop that",
             "Scrub"
+        ),
+        change!(
+            "grow",
+            Administer,
+            "Another number of members, level, layout or strip",
+            "Grow",
+            "Grown",
+            "Grown"
+        ),
+        change!(
+            "device",
+            Administer,
+            "Make it a block device of the kernel, or remove that",
+            "DeviceWish",
+            "DeviceAnswer"
         ),
         change!(
             "set",

@@ -13,9 +13,9 @@
 
 mod admit;
 mod close;
-mod grow;
 pub(crate) mod device;
 mod devices;
+mod grow;
 mod hosted;
 pub(crate) mod listen;
 mod refusal;
@@ -26,10 +26,10 @@ mod shards;
 
 pub use admit::Prepared;
 pub use close::Close;
-pub(crate) use grow::Doing;
-pub use grow::GrowWish;
 pub use device::link_of;
 pub use devices::{LeftDevice, Users, named_device, remove_left};
+pub(crate) use grow::Doing;
+pub use grow::GrowWish;
 pub use hosted::{Hosted, Stage};
 pub use refusal::{Hold, Refusal};
 pub use registry::{ClientKey, Host};

@@ -170,7 +170,7 @@ pub(super) fn plan(
         Action::Replace { old, new: path, .. } => of_replace(status, old, path, new),
         Action::Scrub { stop, repair } => Ok(of_scrub(status, *stop, *repair)),
         Action::Stop => Ok(of_stop(status)),
-        Action::Add { .. } | Action::Set { .. } => {
+        Action::Add { .. } | Action::Grow { .. } | Action::Device { .. } | Action::Set { .. } => {
             let text = format!("{} has no plan here", action.route());
             Err(Problem::new(Code::NotYet, text))
         }

@@ -197,7 +197,7 @@ pub fn verify_embedded(area: &[u8], verifier: Digest) -> bool {
     stored == words(&hash.finalize(), u64::from_be_bytes).map(Some)
 }
 
-/// Writes the trailer of a self-checking area; for tests that make structures of their own.
+/// Writes the trailer of a self-checking area.
 ///
 /// # Panics
 /// When the area is shorter than its trailer.

@@ -1,4 +1,4 @@
-//! ZFS: the structures of a pool, read only.
+//! ZFS: the structures of a pool, from bytes and to bytes.
 //!
 //! Everything here takes bytes and gives checked values. Reading blocks, verifying them against the checksum in their
 //! pointer and following pointers is the business of the crate `zfs`.
@@ -16,23 +16,31 @@ pub mod blockptr;
 mod bytes;
 pub mod checksum;
 pub mod dnode;
+pub mod dnode_image;
 pub mod dsl;
 pub mod intent;
 pub mod label;
+pub mod label_write;
 pub mod lzjb;
 pub mod nvlist;
+mod nvlist_write;
+pub mod pointer_image;
 pub mod sa;
+pub mod spacemap;
 pub mod tree;
 pub mod uberblock;
 pub mod zap;
+pub mod zap_write;
 pub mod zle;
 pub mod znode;
 
 pub use blockptr::{BlockPointer, Dva, Payload};
 pub use checksum::{ChecksumKind, Digest};
 pub use dnode::{Dnode, ObjectSetHeader, ObjectSetKind};
+pub use dnode_image::{DnodeImage, NewObject};
 pub use label::{LABEL_BYTES, Label, LabelArea, PoolState, label_offsets};
 pub use nvlist::{NvList, NvValue};
+pub use pointer_image::{NewPointer, PointerImage};
 pub use tree::{Leaf, PlexConfig, PlexKind};
 pub use uberblock::Uberblock;
 

@@ -5,6 +5,7 @@
 use super::blockptr::BlockPointer;
 use super::bytes::{le64, require};
 use super::checksum::verify_embedded;
+use super::pointer_image::PointerImage;
 use crate::error::{FormatError, Problem, StructurePlace};
 
 /// First word of an uberblock, in the byte order of the pool.
@@ -27,6 +28,8 @@ pub struct Uberblock {
     pub written_s: u64,
     /// Root of everything: the meta object set.
     pub root: BlockPointer,
+    /// The same as it stands there.
+    pub root_image: PointerImage,
     /// Version of the software that wrote it; 0: not recorded.
     pub software_version: u64,
     /// Sequence number among uberblocks of one transaction group; 0: none.
@@ -71,6 +74,7 @@ impl Uberblock {
             guid_sum: word(3),
             written_s: word(4),
             root: BlockPointer::parse(&slot[40..168])?,
+            root_image: PointerImage::of(&slot[40..168]),
             software_version: word(21),
             // Sequence in bits 32 to 63 of the configuration, when bit 1 says so.
             sequence: if has_sequence && word(24) & 2 != 0 {

@@ -1,0 +1,383 @@
+//! ZFS pools that are made and written: members opened and looked at, pools opened for writing.
+//!
+//! Invariants: everything is checked before the first write; members stay open and locked until the end.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use plexum_block::buf::BufPool;
+use plexum_block::device::Device;
+use plexum_pool::{
+    CheckReport, Foreign, GroupKind, NewGroup, NewMember, NewPool, PoolError, WritablePool,
+    check_pool, check_pool_name, group_bytes,
+};
+use plexum_runtime::Handle;
+use plexum_runtime::file::{Access, OpenOptions};
+use plexum_zfs::{NamedDevice, find_members};
+
+use crate::create::{check_folder, make_file, now_seconds, random_uuid, remove_files, this_host};
+use crate::inspect::{Finding, inspect};
+use crate::open::{AnyDevice, MemberWord, check_writers};
+use crate::problem::{Code, Problem};
+use crate::zfs::{of_zfs, open_pool};
+
+/// Unused buffers that a pool keeps, in bytes.
+const KEEP_BYTES: usize = 64 << 20;
+
+/// A pool to be made.
+#[derive(Clone, Debug)]
+pub struct PoolRequest {
+    /// Its name.
+    pub name: String,
+    /// Its groups: what their members hold together, and they as written.
+    pub groups: Vec<(GroupKind, Vec<String>)>,
+    /// Make members that do not exist as files of this size.
+    pub member_size_bytes: Option<u64>,
+    /// Sector of the pool.
+    pub sector_bytes: u64,
+}
+
+/// A member of the plan.
+pub struct PlannedMember {
+    /// As the user wrote it.
+    pub member: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Whether a file will be made.
+    pub is_new: bool,
+    /// What is on it.
+    pub found: Vec<Finding>,
+    device: Option<AnyDevice>,
+}
+
+/// A group of the plan.
+pub struct PlannedGroup {
+    /// What its members hold together.
+    pub kind: GroupKind,
+    /// Its address space, parity included.
+    pub size_bytes: u64,
+    /// They.
+    pub members: Vec<PlannedMember>,
+}
+
+/// A checked plan.
+pub struct PoolCreation {
+    /// Name of the pool.
+    pub name: String,
+    /// Sector as a power of two in bytes.
+    pub ashift: u32,
+    /// Groups.
+    pub groups: Vec<PlannedGroup>,
+}
+
+fn usage(text: impl Into<String>) -> Problem {
+    Problem::new(Code::Usage, text)
+}
+
+impl PoolCreation {
+    /// Plans a pool. Nothing is written.
+    ///
+    /// # Errors
+    /// `Usage` for what the format cannot say; of opening.
+    pub async fn prepare(
+        handle: &Handle,
+        request: &PoolRequest,
+        access: Access,
+    ) -> Result<Self, Problem> {
+        check_pool_name(&request.name).map_err(|error| usage(error.to_string()))?;
+        let sector = request.sector_bytes;
+        if !sector.is_power_of_two() || !(512..=8192).contains(&sector) {
+            return Err(usage(format!(
+                "a sector of {sector} bytes: it is a power of two from 512 to 8K"
+            )));
+        }
+        let mut groups = Vec::new();
+        for (kind, words) in &request.groups {
+            if words.len() < kind.members_min() {
+                let (count, fewest) = (words.len(), kind.members_min());
+                return Err(usage(format!(
+                    "a group of {} needs at least {fewest} members, not {count}",
+                    kind.plex_kind()
+                )));
+            }
+            let mut members = Vec::new();
+            for word in words {
+                members.push(open_member(handle, word, request.member_size_bytes, access).await?);
+            }
+            let sizes: Vec<u64> = members.iter().map(|member| member.size_bytes).collect();
+            for member in &members {
+                if member.size_bytes < plexum_pool::MEMBER_BYTES_MIN {
+                    let (word, size) = (&member.member, member.size_bytes);
+                    return Err(usage(format!(
+                        "{word} has {size} bytes: a member of a pool has at least 64 MiB"
+                    )));
+                }
+                let own = member
+                    .device
+                    .as_ref()
+                    .map_or(512, |device| device.info().sector_bytes);
+                if u64::from(own) > sector {
+                    let word = &member.member;
+                    return Err(
+                        usage(format!("{word} has sectors of {own} bytes")).hint(format!(
+                            "the pool's are as large at least:   --sector {own}"
+                        )),
+                    );
+                }
+            }
+            groups.push(PlannedGroup {
+                kind: *kind,
+                size_bytes: group_bytes(*kind, &sizes),
+                members,
+            });
+        }
+        let creation = Self {
+            name: request.name.clone(),
+            ashift: sector.trailing_zeros(),
+            groups,
+        };
+        creation.check_doubles()?;
+        Ok(creation)
+    }
+
+    /// All members.
+    pub fn members(&self) -> impl Iterator<Item = &PlannedMember> {
+        self.groups.iter().flat_map(|group| &group.members)
+    }
+
+    fn check_doubles(&self) -> Result<(), Problem> {
+        let members: Vec<&PlannedMember> = self.members().collect();
+        for (at, member) in members.iter().enumerate() {
+            let same = |other: &&&PlannedMember| match (&member.device, &other.device) {
+                (None, None) => {
+                    std::path::absolute(&member.member).ok()
+                        == std::path::absolute(&other.member).ok()
+                }
+                (Some(a), Some(b)) => match (a.as_file(), b.as_file()) {
+                    (Some(a), Some(b)) => a.identity() == b.identity(),
+                    _ => member.member == other.member,
+                },
+                _ => false,
+            };
+            if let Some(other) = members[..at].iter().find(same) {
+                let text = format!(
+                    "{} is given twice (also as {})",
+                    member.member, other.member
+                );
+                return Err(Problem::new(Code::DuplicateMember, text).hint("give each member once"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the pool. New files are removed again when that fails; what was on other members is then lost.
+    ///
+    /// # Errors
+    /// `NoSpace`, `IoError`.
+    pub async fn carry_out(self, handle: &Handle) -> Result<(), Problem> {
+        let mut made = Vec::new();
+        let result = self.make(handle, &mut made).await;
+        result.inspect_err(|_| remove_files(&made))
+    }
+
+    async fn make(self, handle: &Handle, made: &mut Vec<PathBuf>) -> Result<(), Problem> {
+        let mut groups = Vec::new();
+        for group in self.groups {
+            let mut members = Vec::new();
+            for member in group.members {
+                let device = match member.device {
+                    Some(device) => device,
+                    None => {
+                        let path = PathBuf::from(&member.member);
+                        make_file(&path, member.size_bytes)?;
+                        made.push(path.clone());
+                        let word = MemberWord::Path(path);
+                        AnyDevice::open(handle, &word, &OpenOptions::read_write()).await?
+                    }
+                };
+                let path = std::path::absolute(&member.member)
+                    .unwrap_or_else(|_| PathBuf::from(&member.member));
+                members.push(NewMember {
+                    is_disk: path.starts_with("/dev") && !path.is_file(),
+                    path: path.display().to_string(),
+                    name: member.member,
+                    device: Rc::new(device),
+                });
+            }
+            groups.push(NewGroup {
+                kind: group.kind,
+                members,
+            });
+        }
+        let new = NewPool {
+            name: self.name,
+            ashift: self.ashift,
+            wall_s: now_seconds()?,
+            seed: random_seed()?,
+            host: this_host(),
+        };
+        let created = WritablePool::create(groups, &new, &BufPool::new(KEEP_BYTES)).await;
+        created.map_err(|error| of_pool(&error))
+    }
+}
+
+/// A number that no other pool was made with.
+///
+/// # Errors
+/// When the system has no random source.
+pub fn random_seed() -> Result<u64, Problem> {
+    let [a, b, c, d, e, f, g, h, ..] = random_uuid()?;
+    Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+}
+
+async fn open_member(
+    handle: &Handle,
+    word: &str,
+    member_size_bytes: Option<u64>,
+    access: Access,
+) -> Result<PlannedMember, Problem> {
+    let parsed = MemberWord::parse(word);
+    if parsed == MemberWord::Missing {
+        return Err(usage(
+            "a new pool has all its members: none can be `missing`",
+        ));
+    }
+    if let MemberWord::Path(path) = &parsed
+        && std::fs::symlink_metadata(path)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    {
+        let Some(size_bytes) = member_size_bytes else {
+            return Err(
+                Problem::new(Code::NoSuchFile, format!("{word} does not exist"))
+                    .member(word)
+                    .hint("to make it as a sparse file:   --member-size 4G"),
+            );
+        };
+        check_folder(Path::new(path), word)?;
+        let size_bytes = size_bytes / 4096 * 4096;
+        return Ok(PlannedMember {
+            member: word.to_owned(),
+            size_bytes,
+            is_new: true,
+            found: Vec::new(),
+            device: None,
+        });
+    }
+    let options = match access {
+        Access::ReadOnly => OpenOptions::read_only(),
+        Access::ReadWrite => OpenOptions::read_write(),
+    };
+    let device = AnyDevice::open(handle, &parsed, &options).await?;
+    check_writers(&parsed, word)?;
+    Ok(PlannedMember {
+        member: word.to_owned(),
+        size_bytes: device.info().size_bytes,
+        is_new: false,
+        found: inspect(&device, word).await?,
+        device: Some(device),
+    })
+}
+
+/// Whether a pool is checked before it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Everything that it says about itself is compared first.
+    AfterCheck,
+    /// The user said that this is not needed.
+    Blind,
+}
+
+impl From<bool> for Trust {
+    fn from(is_blind: bool) -> Self {
+        match is_blind {
+            true => Self::Blind,
+            false => Self::AfterCheck,
+        }
+    }
+}
+
+/// Opens a pool for writing. Nothing is written yet.
+///
+/// # Errors
+/// Of opening; what of the pool keeps it from being written.
+pub async fn open_writable(
+    handle: &Handle,
+    words: &[String],
+    foreign: Foreign,
+    trust: Trust,
+) -> Result<WritablePool<AnyDevice>, Problem> {
+    let mut devices = Vec::new();
+    for word in words {
+        let parsed = MemberWord::parse(word);
+        if parsed == MemberWord::Missing {
+            continue;
+        }
+        let device = AnyDevice::open(handle, &parsed, &OpenOptions::read_write()).await?;
+        check_writers(&parsed, word)?;
+        devices.push(NamedDevice {
+            name: word.clone(),
+            device,
+        });
+    }
+    let buffers = BufPool::new(KEEP_BYTES);
+    let (members, left_out) = find_members(devices, &buffers).await;
+    if let Some(text) = left_out.first() {
+        return Err(Problem::new(Code::NoMetadata, text.clone())
+            .why("a pool that is written is given all its members, and nothing else"));
+    }
+    let opened = WritablePool::open(members, foreign, &buffers).await;
+    let pool = opened.map_err(|error| of_pool(&error))?;
+    if trust == Trust::AfterCheck {
+        let report = pool.check().await.map_err(|error| of_pool(&error))?;
+        if let Some(first) = report.findings.first() {
+            let count = report.findings.len() as u64 + report.more;
+            let text = format!("pool {} is not written: {first}", pool.name());
+            return Err(Problem::new(Code::DamagedMetadata, text)
+                .why(format!("{count} things are not as they should be"))
+                .hint(format!(
+                    "to see all of them:   plexum pool check {}",
+                    words.join(" ")
+                ))
+                .hint("to write it all the same, add:   --trust"));
+        }
+    }
+    Ok(pool)
+}
+
+/// Checks everything that a pool says about itself. Nothing is written.
+///
+/// # Errors
+/// Of opening; why not even the pool's own object set can be read.
+pub async fn check(
+    handle: &Handle,
+    words: &[String],
+    txg: Option<u64>,
+) -> Result<(String, CheckReport), Problem> {
+    let pool = open_pool(handle, words, &plexum_zfs::OpenOptions { txg }).await?;
+    let name = pool.report.name.clone();
+    let report = check_pool(pool).await.map_err(|error| of_pool(&error))?;
+    Ok((name, report))
+}
+
+/// The problem that an error of a pool means.
+#[must_use]
+pub fn of_pool(error: &PoolError) -> Problem {
+    let text = error.to_string();
+    match error {
+        PoolError::Zfs(error) => of_zfs(error),
+        PoolError::Refused(_) => Problem::new(Code::UnsupportedFeature, text),
+        PoolError::NoSpace { .. } => Problem::new(Code::NoSpace, text),
+        PoolError::Format(_) | PoolError::Invalid { .. } => {
+            Problem::new(Code::DamagedMetadata, text)
+        }
+        _ => Problem::new(Code::IoError, text),
+    }
+}
+
+/// Seconds since 1970.
+///
+/// # Errors
+/// When the clock says a time before 1970.
+pub fn wall_seconds() -> Result<u64, Problem> {
+    now_seconds()
+}

@@ -1,0 +1,338 @@
+//! Plexes as a writer sees them: where a block goes on the members, labels, roots, flushes.
+//!
+//! Invariants:
+//! - a block is written to every member of its plex that has a part of it; one that cannot be written ends the commit,
+//!   and nothing is answered that is not on all members;
+//! - a write never leaves the member, nor the data area of the plex.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::join_all;
+use plexum_format::zfs::label_write::{NewUberblock, RING_OFFSET, encode_head, encode_uberblock};
+use plexum_format::zfs::label_write::{slot_bytes, slot_count};
+use plexum_format::zfs::{DATA_OFFSET_BYTES, Dva, LABEL_BYTES, NvList, PlexKind, label_offsets};
+use plexum_layout::RaidzGeometry;
+use plexum_zfs::stripe_columns;
+
+use crate::error::PoolError;
+
+/// Longest write to a member: what is adjacent is joined up to this.
+const RUN_BYTES_MAX: usize = 1 << 20;
+
+/// A member that is written.
+pub struct Leaf<D> {
+    /// What messages call it.
+    pub name: String,
+    /// Its identity.
+    pub guid: u64,
+    /// The device.
+    pub device: Rc<D>,
+    /// The part of the device that is the member.
+    pub place: Range<u64>,
+}
+
+impl<D> Leaf<D> {
+    /// Size of the member.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.place.end - self.place.start
+    }
+}
+
+/// What follows from the kind and width of a plex: how much space blocks take.
+#[derive(Clone, Debug)]
+pub(crate) struct PlexShape {
+    ashift: u32,
+    geometry: Option<RaidzGeometry>,
+    /// Units of 512 bytes that users see of 128 KiB: see zfs-write.md 1.3.
+    deflate_ratio: u64,
+}
+
+impl PlexShape {
+    pub fn new(id: u32, kind: &PlexKind, width: usize, ashift: u32) -> Result<Self, PoolError> {
+        let refuse = |reason: String| PoolError::Refused(format!("plex {id}: {reason}"));
+        let geometry = match kind {
+            PlexKind::RaidZ { parity_count } => {
+                let count = u16::try_from(width).unwrap_or(u16::MAX);
+                let geometry = RaidzGeometry::new(count, *parity_count, ashift);
+                Some(geometry.map_err(|error| refuse(error.to_string()))?)
+            }
+            PlexKind::Single | PlexKind::Mirror => None,
+            other => return Err(refuse(format!("{other} is not known to a writer"))),
+        };
+        let mut shape = Self {
+            ashift,
+            geometry,
+            deflate_ratio: 512,
+        };
+        let whole = shape.allocated_bytes(128 << 10);
+        shape.deflate_ratio = (128 << 10) / (whole / 512);
+        Ok(shape)
+    }
+
+    /// Space that a block takes: whole sectors, parity and padding.
+    pub fn allocated_bytes(&self, length_bytes: u64) -> u64 {
+        match &self.geometry {
+            Some(geometry) => geometry
+                .allocated_bytes(length_bytes)
+                .expect("a block has at most 16 MiB"),
+            None => length_bytes.next_multiple_of(1 << self.ashift),
+        }
+    }
+
+    /// Parities of a block; 0 for mirrors and single members.
+    pub fn parity_count(&self) -> usize {
+        self.geometry
+            .as_ref()
+            .map_or(0, RaidzGeometry::parity_count)
+    }
+
+    /// What users see of an allocation.
+    fn deflated(&self, allocated_bytes: u64) -> u64 {
+        (allocated_bytes / 512).saturating_mul(self.deflate_ratio)
+    }
+}
+
+/// The shapes of all plexes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shapes(pub BTreeMap<u32, PlexShape>);
+
+impl Shapes {
+    /// What users see of a block's copies.
+    pub fn used_bytes(&self, copies: &[Dva]) -> u64 {
+        let of = |copy: &Dva| {
+            let shape = self.0.get(&copy.plex_id);
+            shape.map_or(0, |shape| shape.deflated(copy.allocated_bytes))
+        };
+        copies.iter().map(of).fold(0, u64::saturating_add)
+    }
+}
+
+/// A plex that is written.
+pub(crate) struct PlexGround<D> {
+    pub id: u32,
+    pub ashift: u32,
+    /// Its address space, parity included.
+    pub size_bytes: u64,
+    pub leaves: Vec<Leaf<D>>,
+    pub shape: PlexShape,
+}
+
+impl<D: Device> PlexGround<D> {
+    pub fn new(
+        id: u32,
+        kind: &PlexKind,
+        ashift: u32,
+        size_bytes: u64,
+        leaves: Vec<Leaf<D>>,
+    ) -> Result<Self, PoolError> {
+        let shape = PlexShape::new(id, kind, leaves.len(), ashift)?;
+        Ok(Self {
+            id,
+            ashift,
+            size_bytes,
+            leaves,
+            shape,
+        })
+    }
+
+    /// The parts of a block on the members: slot, offset in the data area, bytes.
+    fn parts(
+        &self,
+        offset_bytes: u64,
+        block: &[u8],
+    ) -> Result<Vec<(usize, u64, Vec<u8>)>, PoolError> {
+        let sector = 1_usize << self.ashift;
+        let mut padded = block.to_vec();
+        padded.resize(block.len().next_multiple_of(sector), 0);
+        let Some(geometry) = &self.shape.geometry else {
+            let copies = (0..self.leaves.len()).map(|slot| (slot, offset_bytes, padded.clone()));
+            return Ok(copies.collect());
+        };
+        let map = geometry
+            .map(offset_bytes, padded.len() as u64)
+            .map_err(|error| PoolError::invalid(format!("plex {}", self.id), error.to_string()))?;
+        let columns = stripe_columns(&map, &padded);
+        let parts = map.columns().zip(columns).map(|(column, mut bytes)| {
+            bytes.truncate(column.length_bytes as usize);
+            (column.slot, column.member_offset_bytes, bytes)
+        });
+        Ok(parts.collect())
+    }
+}
+
+/// All plexes of a pool that is written.
+pub(crate) struct Ground<D> {
+    pub plexes: BTreeMap<u32, PlexGround<D>>,
+    pub shapes: Shapes,
+    buffers: BufPool,
+}
+
+/// Makes the configuration for a member of a plex.
+type LabelOf<'a, D> = &'a dyn Fn(u32, &Leaf<D>) -> Result<NvList, PoolError>;
+
+/// Blocks that are to be written, by plex, slot and offset on the member.
+#[derive(Default)]
+pub(crate) struct Writes {
+    runs: BTreeMap<(u32, usize), BTreeMap<u64, Vec<u8>>>,
+    held_bytes: usize,
+}
+
+impl Writes {
+    /// Bytes that wait.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+}
+
+impl<D: Device> Ground<D> {
+    pub fn new(plexes: BTreeMap<u32, PlexGround<D>>, buffers: &BufPool) -> Self {
+        let shapes = plexes.iter().map(|(id, plex)| (*id, plex.shape.clone()));
+        Self {
+            shapes: Shapes(shapes.collect()),
+            plexes,
+            buffers: buffers.clone(),
+        }
+    }
+
+    pub fn plex(&self, id: u32) -> Result<&PlexGround<D>, PoolError> {
+        let missing = || PoolError::invalid(format!("plex {id}"), "there is none of this number");
+        self.plexes.get(&id).ok_or_else(missing)
+    }
+
+    /// Notes one copy of a block.
+    pub fn put(&self, writes: &mut Writes, copy: &Dva, block: &[u8]) -> Result<(), PoolError> {
+        let plex = self.plex(copy.plex_id)?;
+        for (slot, offset, bytes) in plex.parts(copy.offset_bytes, block)? {
+            writes.held_bytes += bytes.len();
+            let runs = writes.runs.entry((plex.id, slot)).or_default();
+            let adjacent = runs.range_mut(..offset).next_back();
+            if let Some((start, run)) = adjacent
+                && start + run.len() as u64 == offset
+                && run.len() + bytes.len() <= RUN_BYTES_MAX
+            {
+                run.extend_from_slice(&bytes);
+                continue;
+            }
+            runs.insert(offset, bytes);
+        }
+        Ok(())
+    }
+
+    /// Writes what was noted.
+    pub async fn write_out(&self, writes: &mut Writes) -> Result<(), PoolError> {
+        let writes = std::mem::take(writes);
+        let mut jobs = Vec::new();
+        for ((plex_id, slot), runs) in writes.runs {
+            let leaf = &self.plex(plex_id)?.leaves[slot];
+            jobs.push(self.write_runs(leaf, runs));
+        }
+        join_all(jobs).await.into_iter().collect()
+    }
+
+    async fn write_runs(
+        &self,
+        leaf: &Leaf<D>,
+        runs: BTreeMap<u64, Vec<u8>>,
+    ) -> Result<(), PoolError> {
+        let end = leaf.place.end - 2 * LABEL_BYTES as u64;
+        for (offset, bytes) in runs {
+            let at = leaf.place.start + DATA_OFFSET_BYTES + offset;
+            if at + bytes.len() as u64 > end {
+                return Err(io(leaf, IoError::OutOfRange));
+            }
+            let buf = self.buffers.copy_of(&bytes).freeze();
+            let result = leaf.device.write(at, buf, Fua::No).await;
+            result.map_err(|error| io(leaf, error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything that was written durable on all members.
+    pub async fn flush(&self) -> Result<(), PoolError> {
+        let leaves = self
+            .leaves()
+            .map(|leaf| async move { leaf.device.flush().await.map_err(|error| io(leaf, error)) });
+        join_all(leaves.collect::<Vec<_>>())
+            .await
+            .into_iter()
+            .collect()
+    }
+
+    pub fn leaves(&self) -> impl Iterator<Item = &Leaf<D>> {
+        self.plexes.values().flat_map(|plex| &plex.leaves)
+    }
+
+    /// Writes the heads of two labels of every member. `list` makes the configuration for a member of a plex.
+    pub async fn write_labels(
+        &self,
+        which: [usize; 2],
+        list: LabelOf<'_, D>,
+    ) -> Result<(), PoolError> {
+        for plex in self.plexes.values() {
+            for leaf in &plex.leaves {
+                let list = list(plex.id, leaf)?;
+                let offsets = label_offsets(leaf.size_bytes());
+                for offset in which.iter().filter_map(|n| offsets.get(*n)) {
+                    let head = encode_head(&list, *offset);
+                    let too_long = || PoolError::invalid("label", "the configuration does not fit");
+                    self.write(leaf, *offset, &head.ok_or_else(too_long)?)
+                        .await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Clears what was in the rings of all labels, and behind the last one: roots of another pool, and what other
+    /// formats have at the end of a member, must not be found there.
+    pub async fn clear_rings(&self) -> Result<(), PoolError> {
+        for leaf in self.leaves() {
+            for offset in label_offsets(leaf.size_bytes()) {
+                let zeroes = vec![0; LABEL_BYTES - RING_OFFSET];
+                self.write(leaf, offset + RING_OFFSET as u64, &zeroes)
+                    .await?;
+            }
+            let end = leaf.size_bytes() / LABEL_BYTES as u64 * LABEL_BYTES as u64;
+            let rest = leaf.size_bytes() - end;
+            if rest > 0 {
+                self.write(leaf, end, &vec![0; rest as usize]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a root into the rings of all members.
+    pub async fn write_root(&self, root: &NewUberblock) -> Result<(), PoolError> {
+        for plex in self.plexes.values() {
+            let slot = root.txg % slot_count(plex.ashift);
+            let in_label = RING_OFFSET as u64 + slot * slot_bytes(plex.ashift) as u64;
+            for leaf in &plex.leaves {
+                for offset in label_offsets(leaf.size_bytes()) {
+                    let at = offset + in_label;
+                    let slot = encode_uberblock(root, plex.ashift, at);
+                    self.write(leaf, at, &slot).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&self, leaf: &Leaf<D>, offset: u64, bytes: &[u8]) -> Result<(), PoolError> {
+        let at = leaf.place.start + offset;
+        let buf = self.buffers.copy_of(bytes).freeze();
+        let result = leaf.device.write(at, buf, Fua::No).await;
+        result.map_err(|error| io(leaf, error))
+    }
+}
+
+fn io<D>(leaf: &Leaf<D>, error: IoError) -> PoolError {
+    PoolError::Io {
+        member: leaf.name.clone(),
+        error,
+    }
+}

@@ -1,0 +1,44 @@
+//! Makes and writes ZFS pools in the real on-disk format of OpenZFS: volumes, commits, and a checker of everything.
+//!
+//! It stands on the reader (`zfs`), which verifies every block. File systems are not written.
+//!
+//! Invariants:
+//! - the members always hold a whole root: the last one that was committed, or the one before while the next is being
+//!   written;
+//! - nothing that one of the last roots reaches is overwritten;
+//! - a pool is written only when all its members are there and all its active features are known;
+//! - no thread, no file, no clock.
+//!
+//! Source: zfs-write.md.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod check;
+mod commit;
+mod create;
+mod dsl;
+mod error;
+mod ground;
+mod live;
+#[cfg(test)]
+#[path = "../tests/common/memory.rs"]
+mod memory;
+mod open;
+mod seed;
+mod set;
+mod space;
+mod space_map;
+mod spans;
+mod state;
+mod tree;
+mod volume;
+
+pub use check::{CheckReport, Finding, FindingKind, check_pool};
+pub use create::{
+    GroupKind, MEMBER_BYTES_MIN, NewGroup, NewMember, NewPool, check_pool_name, group_bytes,
+};
+pub use error::PoolError;
+pub use live::{LivePool, LiveVolume};
+pub use open::{FEATURES_WRITABLE, Foreign};
+pub use state::WritablePool;
+pub use volume::{NewVolume, OpenVolume};

@@ -1,0 +1,63 @@
+//! A pool that is written: what is in memory of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plexum_format::zfs::NvList;
+
+use crate::ground::Ground;
+use crate::set::SetState;
+use crate::space::Space;
+use crate::tree::Source;
+
+/// What the configuration in labels has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConfigState {
+    /// As it is on the members.
+    Written,
+    /// The next commit writes it everywhere.
+    Changed,
+}
+
+/// Numbers of the objects that a writer needs again and again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Landmarks {
+    pub config: u64,
+    pub root_dir: u64,
+    pub own_dir: u64,
+    pub origin_snapshot: u64,
+    pub origin_dir: u64,
+}
+
+/// A pool that is written.
+pub struct WritablePool<D> {
+    pub(crate) name: String,
+    pub(crate) guid: u64,
+    pub(crate) version: u64,
+    /// The configuration that the pool keeps of itself.
+    pub(crate) config: NvList,
+    pub(crate) config_state: ConfigState,
+    /// Labels say that the pool is in use (0) or exported (1).
+    pub(crate) label_state: u64,
+    pub(crate) guid_sum: u64,
+    pub(crate) source: Source<D>,
+    pub(crate) ground: Ground<D>,
+    pub(crate) space: Space,
+    pub(crate) meta: SetState,
+    /// Object sets that were changed, by the number of their data set.
+    pub(crate) sets: BTreeMap<u64, SetState>,
+    /// Objects with the numbers of space maps, by plex.
+    pub(crate) arrays: BTreeMap<u32, u64>,
+    pub(crate) landmarks: Landmarks,
+    /// The last transaction group that is on the members.
+    pub(crate) txg: u64,
+    pub(crate) frozen: Option<String>,
+    pub(crate) pending: Pending,
+}
+
+/// What waits for the next commit.
+#[derive(Default)]
+pub(crate) struct Pending {
+    pub wanted_bytes: u64,
+    /// Indirect blocks that change, by data set.
+    pub parents: BTreeSet<(u64, u64)>,
+}

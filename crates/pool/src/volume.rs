@@ -1,0 +1,482 @@
+//! Volumes: made, found, read and written. What is written is in memory until the next commit.
+//!
+//! Invariants:
+//! - a read gives what was written last, committed or not;
+//! - a write is taken only when there is room for it and for the pointers above it, so that the commit that follows
+//!   succeeds.
+//!
+//! Source: zfs-write.md 1.4 and 1.11.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_block::device::Device;
+use plexum_format::zfs::dnode::DNODE_BYTES;
+use plexum_format::zfs::zap_write::MicroHead;
+use plexum_format::zfs::{NewObject, PointerImage};
+
+use crate::create::{GroupKind, Identities};
+use crate::dsl::{self, kind, object};
+use crate::error::PoolError;
+use crate::seed::Seed;
+use crate::set::SetState;
+use crate::space::Purpose;
+use crate::state::{ConfigState, WritablePool};
+
+const DATA_OBJECT: u64 = 1;
+const PROPERTIES_OBJECT: u64 = 2;
+const SET_VOLUME: u64 = 3;
+/// Blocks of volumes: powers of two in these borders.
+const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 512..=128 << 10;
+/// Longest name of a data set.
+const NAME_BYTES_MAX: usize = 255;
+/// Where an object set has the header of its intent log, and the pointer in it.
+const LOG_HEAD_OFFSET: usize = DNODE_BYTES;
+const LOG_POINTER_OFFSET: usize = LOG_HEAD_OFFSET + 16;
+
+/// What a new volume shall be.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// Its name, the pool's included.
+    pub name: String,
+    /// Its size in bytes, a multiple of the block.
+    pub size_bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Seconds since 1970.
+    pub wall_s: u64,
+    /// Where its identity comes from.
+    pub seed: u64,
+}
+
+/// A volume that is open for writing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenVolume {
+    /// Its name, the pool's included.
+    pub name: String,
+    /// Number of its data set.
+    pub dataset: u64,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+}
+
+impl<D: Device> WritablePool<D> {
+    /// Adds a volume; the next commit makes it durable.
+    ///
+    /// # Errors
+    /// `Refused` for names that cannot be or are taken, and sizes that cannot be.
+    pub async fn create_volume(&mut self, new: &NewVolume) -> Result<(), PoolError> {
+        self.check_frozen()?;
+        let (parent, name) = self.place_of(&new.name).await?;
+        let block = new.block_bytes;
+        if !block.is_power_of_two() || !BLOCK_BYTES.contains(&block) {
+            return Err(PoolError::Refused(format!(
+                "a volume has blocks of 512 bytes to 128 KiB, a power of two; not {block}"
+            )));
+        }
+        if new.size_bytes == 0 || !new.size_bytes.is_multiple_of(block) || new.size_bytes > 1 << 62
+        {
+            return Err(PoolError::Refused(format!(
+                "the size of a volume is a multiple of its block ({block} bytes), above 0"
+            )));
+        }
+        let children = self
+            .meta
+            .dnode(&self.source, parent)
+            .await?
+            .bonus_word(dsl::dir::CHILDREN);
+        if self
+            .meta
+            .zap_number(&self.source, children, &name)
+            .await?
+            .is_some()
+        {
+            return Err(PoolError::Refused(format!("{} is there already", new.name)));
+        }
+        let mut identities = Identities(new.seed ^ self.guid);
+        let mut seed = Seed {
+            meta: &mut self.meta,
+            source: &self.source,
+            wall_s: new.wall_s,
+        };
+        let directory = seed.directory(parent, &[]).await?;
+        let guids = [identities.next(), identities.next()];
+        let dataset = seed
+            .head(directory, &self.landmarks, self.txg + 1, guids)
+            .await?;
+        self.meta
+            .zap_put(&self.source, children, &name, directory)
+            .await?;
+        let mut set = SetState::new(&new.name, SET_VOLUME);
+        let data = NewObject {
+            block_bytes: block,
+            ..object(kind::VOLUME, block, 0, 0)
+        };
+        let number = set.add(&self.source, &data).await?;
+        let properties = object(kind::VOLUME_PROPERTIES, 512, 0, 0);
+        let salt = identities.next();
+        let size = set
+            .add_zap(
+                &self.source,
+                &properties,
+                MicroHead {
+                    salt,
+                    norm_flags: 0,
+                },
+                &[("size", new.size_bytes)],
+            )
+            .await?;
+        assert_eq!(
+            (number, size),
+            (DATA_OBJECT, PROPERTIES_OBJECT),
+            "a new set gives numbers from 1 on"
+        );
+        self.sets.insert(dataset, set);
+        Ok(())
+    }
+
+    /// The directory that a new data set comes into, and its name there.
+    async fn place_of(&self, name: &str) -> Result<(u64, String), PoolError> {
+        let refuse = |reason: &str| {
+            PoolError::Refused(format!("{name:?} cannot be the name of a volume: {reason}"))
+        };
+        if name.len() > NAME_BYTES_MAX {
+            return Err(refuse("it is too long"));
+        }
+        let (above, last) = name
+            .rsplit_once('/')
+            .ok_or_else(|| refuse("it begins with the pool's name and a slash"))?;
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.: ".contains(letter);
+        if last.is_empty()
+            || !last.chars().all(is_plain)
+            || !last.starts_with(|first: char| first.is_ascii_alphanumeric())
+        {
+            return Err(refuse("only letters, digits and - _ . : are allowed"));
+        }
+        let parent = self.directory_of(above).await?;
+        Ok((parent, last.to_owned()))
+    }
+
+    /// The directory of a data set.
+    async fn directory_of(&self, name: &str) -> Result<u64, PoolError> {
+        let mut parts = name.split('/');
+        if parts.next() != Some(self.name.as_str()) {
+            return Err(PoolError::Refused(format!(
+                "{name} is not in pool {}",
+                self.name
+            )));
+        }
+        let mut directory = self.landmarks.root_dir;
+        for part in parts {
+            let children = self
+                .meta
+                .dnode(&self.source, directory)
+                .await?
+                .bonus_word(dsl::dir::CHILDREN);
+            let number = self.meta.zap_number(&self.source, children, part).await?;
+            directory = number
+                .ok_or_else(|| PoolError::Refused(format!("there is no {name} in the pool")))?;
+        }
+        Ok(directory)
+    }
+
+    /// Kind, number of members, and sector in bytes of the first group: for what blocks of a volume cost.
+    #[must_use]
+    pub fn first_group(&self) -> (GroupKind, usize, u64) {
+        let first = self.ground.plexes.values().next();
+        first.map_or((GroupKind::Single, 1, 4096), |plex| {
+            let kind = match (plex.shape.parity_count(), plex.leaves.len()) {
+                (0, 1) => GroupKind::Single,
+                (0, _) => GroupKind::Mirror,
+                (parities, _) => GroupKind::RaidZ(parities as u8),
+            };
+            (kind, plex.leaves.len(), 1 << plex.ashift)
+        })
+    }
+
+    /// Finds a volume, to read and write it.
+    ///
+    /// # Errors
+    /// `Refused` when there is none of that name, or one that is not written: with reservations, or with an intent log
+    /// that has to be replayed first.
+    pub async fn open_volume(&mut self, name: &str) -> Result<OpenVolume, PoolError> {
+        let refuse =
+            |reason: String| PoolError::Refused(format!("{name} is not written: {reason}"));
+        let directory = self.directory_of(name).await?;
+        let dnode = self.meta.dnode(&self.source, directory).await?;
+        self.check_reservations(name, directory).await?;
+        let dataset = dnode.bonus_word(dsl::dir::HEAD);
+        if !self.sets.contains_key(&dataset) {
+            let head = self.meta.dnode(&self.source, dataset).await?;
+            let root = PointerImage::of(head.bonus().get(8 * dsl::set::ROOT..).unwrap_or_default());
+            if root.is_hole() {
+                return Err(refuse("it holds nothing yet".into()));
+            }
+            let set = SetState::open(&self.source, &root, name).await?;
+            self.sets.insert(dataset, set);
+        }
+        let set = &self.sets[&dataset];
+        let set_kind = set.block.get(704).copied().unwrap_or(0);
+        if u64::from(set_kind) != SET_VOLUME {
+            return Err(refuse("it is no volume".into()));
+        }
+        let log = PointerImage::of(set.block.get(LOG_POINTER_OFFSET..).unwrap_or_default());
+        if !log.is_hole() {
+            return Err(refuse(
+                "it has an intent log, which has to be replayed by OpenZFS first".into(),
+            ));
+        }
+        let size = set
+            .zap_number(&self.source, PROPERTIES_OBJECT, "size")
+            .await?;
+        let size_bytes = size.filter(|size| *size <= i64::MAX as u64);
+        let size_bytes =
+            size_bytes.ok_or_else(|| PoolError::invalid(name, "the volume has no size"))?;
+        let block_bytes = set.dnode(&self.source, DATA_OBJECT).await?.block_bytes();
+        if block_bytes == 0 {
+            return Err(PoolError::invalid(name, "its blocks have no size"));
+        }
+        Ok(OpenVolume {
+            name: name.to_owned(),
+            dataset,
+            size_bytes,
+            block_bytes,
+        })
+    }
+
+    /// Reservations and quotas change the sums in ways that are not written here.
+    async fn check_reservations(&self, name: &str, directory: u64) -> Result<(), PoolError> {
+        let mut number = directory;
+        for _ in 0..64 {
+            let dnode = self.meta.dnode(&self.source, number).await?;
+            let words = [
+                dsl::dir::QUOTA,
+                dsl::dir::RESERVED,
+                dsl::dir::BY_OWN_RESERVATION,
+            ];
+            if words.iter().any(|word| dnode.bonus_word(*word) != 0) {
+                return Err(PoolError::Refused(format!(
+                    "{name} is not written: it, or what it is in, has a quota or a reservation"
+                )));
+            }
+            number = dnode.bonus_word(dsl::dir::PARENT);
+            if number == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of a range.
+    ///
+    /// # Errors
+    /// Why a block cannot be read; `Invalid` for a range outside.
+    pub async fn read(
+        &self,
+        volume: &OpenVolume,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<Vec<u8>, PoolError> {
+        check_inside(
+            volume,
+            offset_bytes..offset_bytes.saturating_add(length_bytes as u64),
+        )?;
+        let set = self.set_of(volume)?;
+        let mut out = Vec::with_capacity(length_bytes);
+        while out.len() < length_bytes {
+            let at = offset_bytes + out.len() as u64;
+            let (id, inside) = (at / volume.block_bytes, (at % volume.block_bytes) as usize);
+            let step = (volume.block_bytes as usize - inside).min(length_bytes - out.len());
+            let block = set.block(DATA_OBJECT, &self.source, id).await?;
+            let part = block.get(inside..inside + step);
+            let short = || PoolError::invalid(&volume.name, format!("its block {id} is too short"));
+            out.extend_from_slice(part.ok_or_else(short)?);
+        }
+        Ok(out)
+    }
+
+    fn set_of(&self, volume: &OpenVolume) -> Result<&SetState, PoolError> {
+        let set = self.sets.get(&volume.dataset);
+        set.ok_or_else(|| PoolError::Refused(format!("{} is not open", volume.name)))
+    }
+
+    /// Takes a write; the next commit makes it durable.
+    ///
+    /// # Errors
+    /// `NoSpace`, and nothing is changed; why a block that is written in part cannot be read; `Invalid` for a range
+    /// outside.
+    pub async fn write(
+        &mut self,
+        volume: &OpenVolume,
+        offset_bytes: u64,
+        bytes: &[u8],
+    ) -> Result<(), PoolError> {
+        self.check_frozen()?;
+        check_inside(
+            volume,
+            offset_bytes..offset_bytes.saturating_add(bytes.len() as u64),
+        )?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let set = self.sets.get_mut(&volume.dataset);
+        let set = set.ok_or_else(|| PoolError::Refused(format!("{} is not open", volume.name)))?;
+        set.change(&self.source, DATA_OBJECT).await?;
+        let last = (offset_bytes + bytes.len() as u64 - 1) / volume.block_bytes;
+        self.take_room(
+            volume,
+            offset_bytes / volume.block_bytes..last + 1,
+            Purpose::Data,
+        )?;
+        let set = self
+            .sets
+            .get_mut(&volume.dataset)
+            .expect("it was found above");
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset_bytes + done as u64;
+            let (id, inside) = (at / volume.block_bytes, (at % volume.block_bytes) as usize);
+            let step = (volume.block_bytes as usize - inside).min(bytes.len() - done);
+            let part = &bytes[done..done + step];
+            let block = if part.len() as u64 == volume.block_bytes {
+                part.to_vec()
+            } else {
+                let mut block = set.block(DATA_OBJECT, &self.source, id).await?.to_vec();
+                block[inside..inside + step].copy_from_slice(part);
+                block
+            };
+            let changed = set.change(&self.source, DATA_OBJECT).await?;
+            changed.blocks.insert(id, Some(Rc::new(block)));
+            done += step;
+        }
+        Ok(())
+    }
+
+    /// Makes a range read as zeroes, and gives back the space of whole blocks.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), for the blocks at the ends of the range.
+    pub async fn trim(&mut self, volume: &OpenVolume, range: Range<u64>) -> Result<(), PoolError> {
+        self.check_frozen()?;
+        let (offset_bytes, length_bytes) = (range.start, range.end.saturating_sub(range.start));
+        check_inside(volume, range)?;
+        let (block, end) = (volume.block_bytes, offset_bytes + length_bytes);
+        let (first, last) = (offset_bytes.div_ceil(block), end / block);
+        if first > last {
+            return self
+                .write(volume, offset_bytes, &vec![0; length_bytes as usize])
+                .await;
+        }
+        self.write(
+            volume,
+            offset_bytes,
+            &vec![0; (first * block - offset_bytes) as usize],
+        )
+        .await?;
+        self.write(
+            volume,
+            last * block,
+            &vec![0; (end - last * block) as usize],
+        )
+        .await?;
+        let set = self.sets.get_mut(&volume.dataset);
+        let set = set.ok_or_else(|| PoolError::Refused(format!("{} is not open", volume.name)))?;
+        let id_max = set.dnode(&self.source, DATA_OBJECT).await?.block_id_max();
+        let changed = set.change(&self.source, DATA_OBJECT).await?;
+        changed.blocks.retain(|id, _| !(first..last).contains(id));
+        // Beyond the highest block nothing was ever written.
+        let holes = first..last.min(id_max.saturating_add(1)).max(first);
+        self.take_room(volume, holes.clone(), Purpose::Upkeep)?;
+        let set = self
+            .sets
+            .get_mut(&volume.dataset)
+            .expect("it was found above");
+        let changed = set.change(&self.source, DATA_OBJECT).await?;
+        changed.blocks.extend(holes.map(|id| (id, None)));
+        Ok(())
+    }
+
+    /// Bytes that the next commit will take at most, parity and pointers included.
+    #[must_use]
+    pub fn pending_bytes(&self) -> u64 {
+        self.pending.wanted_bytes
+    }
+
+    /// Whether the blocks that wait, those of a write, and all pointers above them, still fit; they are counted.
+    fn take_room(
+        &mut self,
+        volume: &OpenVolume,
+        blocks: Range<u64>,
+        purpose: Purpose,
+    ) -> Result<(), PoolError> {
+        let worst = |length: u64| {
+            self.ground
+                .plexes
+                .values()
+                .map(|plex| plex.shape.allocated_bytes(length))
+                .max()
+                .unwrap_or(0)
+        };
+        let changed = self
+            .sets
+            .get(&volume.dataset)
+            .and_then(|set| set.changed.get(&DATA_OBJECT));
+        let Some(changed) = changed else {
+            return Err(PoolError::invalid(&volume.name, "it is not being changed"));
+        };
+        let shift = changed.dnode.fanout_shift();
+        // A hole only needs what is above it.
+        let (mut wanted, mut parents) = (0, Vec::new());
+        for id in blocks.filter(|id| !changed.blocks.contains_key(id)) {
+            wanted += if purpose == Purpose::Data {
+                worst(volume.block_bytes)
+            } else {
+                0
+            };
+            let parent = (volume.dataset, id >> shift);
+            if parents.last() != Some(&parent) && !self.pending.parents.contains(&parent) {
+                parents.push(parent);
+            }
+        }
+        wanted += 2 * parents.len() as u64 * worst(changed.dnode.indirect_bytes());
+        let free_bytes = self.space.usable_bytes();
+        let all = self.pending.wanted_bytes + wanted;
+        if purpose == Purpose::Data && wanted > 0 && all > free_bytes {
+            return Err(PoolError::NoSpace {
+                pool: self.name.clone(),
+                wanted_bytes: all,
+                free_bytes,
+            });
+        }
+        self.pending.wanted_bytes = all;
+        self.pending.parents.extend(parents);
+        Ok(())
+    }
+
+    /// Commits until space that was given back can be used again.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit).
+    pub async fn settle(&mut self, wall_s: u64) -> Result<(), PoolError> {
+        for _ in 0..3 {
+            if self.space.waiting_bytes() == 0 && !self.has_changes() {
+                break;
+            }
+            self.config_state = ConfigState::Changed;
+            self.commit(wall_s).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a range lies in the volume.
+fn check_inside(volume: &OpenVolume, range: Range<u64>) -> Result<(), PoolError> {
+    if range.end > volume.size_bytes || range.start > range.end {
+        let at = range.start;
+        let problem = format!("byte {at} is outside of the volume");
+        return Err(PoolError::invalid(&volume.name, problem));
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Disks in memory that lose what was not flushed.
+#![allow(dead_code)] // each user of it uses its part
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
+use plexum_disks::rng::Rng;
+
+const SECTOR_BYTES: u64 = 512;
+
+/// How many more operations all disks of a world carry out before its power is cut.
+#[derive(Clone)]
+pub struct Power(Rc<RefCell<Option<u64>>>);
+
+impl Power {
+    /// For as long as it takes.
+    pub fn on() -> Self {
+        Self(Rc::new(RefCell::new(None)))
+    }
+
+    /// The power is cut after so many operations.
+    pub fn cut_after(&self, operations: Option<u64>) {
+        *self.0.borrow_mut() = operations;
+    }
+
+    fn spend(&self) -> Result<(), IoError> {
+        let mut left = self.0.borrow_mut();
+        match left.as_mut() {
+            None => Ok(()),
+            Some(0) => Err(IoError::Gone),
+            Some(count) => {
+                *count -= 1;
+                Ok(())
+            }
+        }
+    }
+}
+
+type Sectors = BTreeMap<u64, Vec<u8>>;
+
+#[derive(Clone, Default)]
+struct State {
+    stable: Sectors,
+    /// Sectors that were written and not flushed.
+    volatile: Sectors,
+}
+
+/// A disk; clones are the same disk.
+#[derive(Clone)]
+pub struct MemoryDisk {
+    size_bytes: u64,
+    state: Rc<RefCell<State>>,
+    power: Power,
+}
+
+impl MemoryDisk {
+    pub fn new(size_bytes: u64, power: &Power) -> Self {
+        Self {
+            size_bytes,
+            state: Rc::default(),
+            power: power.clone(),
+        }
+    }
+
+    /// Another disk that holds the same.
+    pub fn copy(&self, power: &Power) -> Self {
+        let state = self.state.borrow().clone();
+        Self {
+            size_bytes: self.size_bytes,
+            state: Rc::new(RefCell::new(state)),
+            power: power.clone(),
+        }
+    }
+
+    /// The power was cut: each sector that was not flushed is there or not.
+    pub fn toss(&self, rng: &mut Rng) {
+        let mut state = self.state.borrow_mut();
+        let volatile = std::mem::take(&mut state.volatile);
+        for (sector, bytes) in volatile {
+            if rng.chance(1, 2) {
+                state.stable.insert(sector, bytes);
+            }
+        }
+    }
+}
+
+impl Device for MemoryDisk {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            size_bytes: self.size_bytes,
+            sector_bytes: 512,
+            is_rotational: false,
+            has_zeroing_trim: false,
+        }
+    }
+    async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
+        check_range(&self.info(), offset_bytes, buf.len() as u64)?;
+        let state = self.state.borrow();
+        for (n, part) in buf.chunks_exact_mut(SECTOR_BYTES as usize).enumerate() {
+            let sector = offset_bytes / SECTOR_BYTES + n as u64;
+            match state
+                .volatile
+                .get(&sector)
+                .or_else(|| state.stable.get(&sector))
+            {
+                Some(bytes) => part.copy_from_slice(bytes),
+                None => part.fill(0),
+            }
+        }
+        Ok(buf)
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, _: Fua) -> Result<(), IoError> {
+        check_range(&self.info(), offset_bytes, data.len() as u64)?;
+        self.power.spend()?;
+        let mut state = self.state.borrow_mut();
+        for (n, part) in data.chunks_exact(SECTOR_BYTES as usize).enumerate() {
+            state
+                .volatile
+                .insert(offset_bytes / SECTOR_BYTES + n as u64, part.to_vec());
+        }
+        Ok(())
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        self.power.spend()?;
+        let mut state = self.state.borrow_mut();
+        let volatile = std::mem::take(&mut state.volatile);
+        state.stable.extend(volatile);
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+//! What a writer of pools stands on: verified blocks by their pointers, members and where they are, columns of a
+//! stripe.
+//!
+//! Nothing is written here either.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_block::device::Device;
+use plexum_format::zfs::{BlockPointer, Digest, PlexConfig};
+use plexum_layout::RaidzMap;
+use plexum_parity::Fletcher4;
+
+use crate::error::ZfsError;
+use crate::member::MemberState;
+use crate::pool::Pool;
+use crate::raidz::columns_of;
+
+impl<D> MemberState<D> {
+    /// The device that the member is on.
+    #[must_use]
+    pub fn device(&self) -> &Rc<D> {
+        &self.device
+    }
+
+    /// The part of the device that is the member.
+    #[must_use]
+    pub fn place(&self) -> Range<u64> {
+        self.place.clone()
+    }
+}
+
+impl<D: Device + 'static> Pool<D> {
+    /// The block of a pointer, verified and decompressed; it is kept for a while. `what` is for messages.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub async fn block(&self, pointer: &BlockPointer, what: &str) -> Result<Rc<Vec<u8>>, ZfsError> {
+        self.blocks.cached(pointer, what).await
+    }
+
+    /// The plexes that are known, and for each slot the members that are there.
+    pub fn plexes(&self) -> impl Iterator<Item = (&PlexConfig, &[Vec<Rc<MemberState<D>>>])> {
+        let plexes = self.blocks.plexes.values();
+        plexes.map(|plex| (&plex.config, plex.slots.as_slice()))
+    }
+}
+
+/// All columns of a block, parity first, each as long as parity: what the members hold, with zeroes behind short ones.
+///
+/// # Panics
+/// When the block is longer than its map.
+#[must_use]
+pub fn stripe_columns(map: &RaidzMap, block: &[u8]) -> Vec<Vec<u8>> {
+    columns_of(map, block)
+}
+
+/// The Fletcher sum of a block whose length is a multiple of four, by the vectors of the machine.
+#[must_use]
+pub fn fletcher4_of(block: &[u8]) -> Digest {
+    let mut sum = Fletcher4::default();
+    sum.add(block);
+    sum.sums()
+}
