@@ -117,6 +117,9 @@ impl Beginning {
                 .iter()
                 .any(|(dev_number, slot)| *dev_number == number && *slot < old);
             superblock.rebuild_offset_sectors = is_filled.then_some(0); // R12
+            if given.iter().any(|(dev_number, _)| *dev_number == number) {
+                member.bitmap = None; // as it was when it joined: it gets the others' bits
+            }
             member.superblock = superblock;
         }
     }
