@@ -4,18 +4,15 @@
 //! - all members are open and locked before anything is decided; whatever is not used is let go of again;
 //! - a damaged member is left out with a note; a blank one, or one of another array, that was named is refused.
 
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use plexum_block::buf::{Buf, BufPool, Rope};
-use plexum_block::device::{Extent, Fua, IoError, ZeroMode};
-use plexum_block::wait::{join, join_all};
+use plexum_block::buf::BufPool;
+use plexum_block::device::IoError;
 use plexum_engine::balance::Policy;
-use plexum_engine::volume::{JobStatus, Volume, VolumeOptions, VolumeStatus};
+use plexum_engine::volume::{Volume, VolumeOptions};
 use plexum_format::Problem as FormatProblem;
 use plexum_format::md::Superblock;
-use plexum_freebsd::gvinum::Growing;
 use plexum_freebsd::gvinum::tally::VolumeTally;
 use plexum_freebsd::stacked::{PlexMember, Stacked};
 use plexum_md::assemble::{
@@ -26,6 +23,10 @@ use plexum_md::reshape::{Beginning, Relabel, Reshaping, open_reshaping};
 use plexum_runtime::Handle;
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::{FileDevice, OpenOptions};
+
+mod body;
+
+pub use body::Body;
 
 use crate::foreign;
 use crate::open::{AnyDevice, MemberWord, problem_of, problem_of_io};
@@ -40,218 +41,6 @@ pub type RealDevice = Stacked<AnyDevice, RealClock>;
 pub type RealPlex = PlexMember<AnyDevice, RealClock>;
 /// The volume of this process.
 pub type RealVolume = Volume<RealDevice, RealClock>;
-
-/// What is served: a volume, or one that is read from pieces. Stands for its volume (of the halves of a reshape the one
-/// in the old geometry).
-pub enum Body {
-    /// One geometry.
-    Whole(Box<RealVolume>),
-    /// Copies over several plexes, each with background work of its own.
-    Plexes(Box<RealVolume>, Vec<Rc<RealPlex>>),
-    /// One piece over a plex that gets more subdisks; the data move in the background.
-    Growing(Box<RealVolume>, Rc<Growing<AnyDevice, RealClock>>),
-    /// An array of md between two geometries; the data move in the background. Stands for the array as it will be.
-    Reshaping(Box<Reshaping<RealDevice, RealClock>>),
-    /// Both halves of an interrupted reshape, or what is in a write journal beside the members; read-only.
-    Pieces(Box<Pieces<RealDevice, RealClock>>),
-}
-
-impl Body {
-    /// Size as clients see it.
-    #[must_use]
-    pub fn volume_bytes(&self) -> u64 {
-        match self {
-            Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
-                volume.size_bytes()
-            }
-            Body::Reshaping(moving) => moving.size_bytes(),
-            Body::Pieces(pieces) => pieces.volume_bytes,
-        }
-    }
-
-    /// Status of the volume; of both halves of a reshape together.
-    #[must_use]
-    pub fn status(&self) -> VolumeStatus {
-        match self {
-            Body::Pieces(pieces) => pieces.status(),
-            _ => self.deref().status(),
-        }
-    }
-
-    /// Reads as a client does.
-    ///
-    /// # Errors
-    /// As `Volume::read`.
-    pub async fn read_bytes(
-        &self,
-        offset_bytes: u64,
-        length_bytes: usize,
-    ) -> Result<Rope, IoError> {
-        match self {
-            Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
-                volume.read(offset_bytes, length_bytes).await
-            }
-            Body::Reshaping(moving) => moving.read(offset_bytes, length_bytes).await,
-            Body::Pieces(pieces) => pieces.read(offset_bytes, length_bytes).await,
-        }
-    }
-
-    /// Writes as a client does.
-    ///
-    /// # Errors
-    /// As `Volume::write`.
-    pub async fn write_bytes(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        match self {
-            Body::Reshaping(moving) => moving.write(offset_bytes, data, fua).await,
-            _ if self.lends_writes() => self.write_shared(offset_bytes, data, fua).await,
-            _ => self.deref().write(offset_bytes, data, fua).await,
-        }
-    }
-
-    /// Makes a range read as zeroes, as a client does it.
-    ///
-    /// # Errors
-    /// As `Volume::zero`.
-    pub async fn zero_bytes(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        mode: ZeroMode,
-        fua: Fua,
-    ) -> Result<(), IoError> {
-        match self {
-            Body::Reshaping(moving) => moving.zero(offset_bytes, length_bytes, fua).await,
-            _ => {
-                let volume = self.deref();
-                volume.zero(offset_bytes, length_bytes, mode, fua).await
-            }
-        }
-    }
-
-    /// Says that a range is not used. Between two geometries it is left as it is.
-    ///
-    /// # Errors
-    /// As `Volume::zero`.
-    pub async fn trim_bytes(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        fua: Fua,
-    ) -> Result<(), IoError> {
-        match self {
-            Body::Reshaping(_) => Ok(()),
-            _ => {
-                let mode = ZeroMode::Unmap;
-                self.zero_bytes(offset_bytes, length_bytes, mode, fua).await
-            }
-        }
-    }
-
-    /// Makes durable what was answered.
-    ///
-    /// # Errors
-    /// As `Volume::flush`.
-    pub async fn flush_all(&self) -> Result<(), IoError> {
-        match self {
-            Body::Reshaping(moving) => moving.flush().await,
-            _ => self.deref().flush().await,
-        }
-    }
-
-    /// Allocation status as a client is told it; of pieces everything is data.
-    ///
-    /// # Errors
-    /// As `Volume::extents`.
-    pub async fn extents_of(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        extents_max: usize,
-    ) -> Result<Vec<Extent>, IoError> {
-        match self {
-            Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
-                volume
-                    .extents(offset_bytes, length_bytes, extents_max)
-                    .await
-            }
-            Body::Reshaping(_) | Body::Pieces(_) => Ok(vec![Extent {
-                length_bytes,
-                is_hole: false,
-                is_zero: false,
-            }]),
-        }
-    }
-
-    /// Plexes that are volumes themselves.
-    #[must_use]
-    pub fn plexes(&self) -> &[Rc<RealPlex>] {
-        match self {
-            Body::Plexes(_, plexes) => plexes,
-            _ => &[],
-        }
-    }
-
-    /// The long piece of work that runs, given the volume's own one.
-    #[must_use]
-    pub fn job_beside(&self, own: Option<JobStatus>) -> Option<JobStatus> {
-        match self {
-            Body::Growing(_, growing) => own.or_else(|| growing.job()),
-            Body::Reshaping(moving) => own.or_else(|| moving.job()),
-            _ => own,
-        }
-    }
-
-    /// Runs the background work of the volume and of its plexes until `stop`.
-    pub async fn run_background(&self) {
-        if let Body::Reshaping(moving) = self {
-            return moving.run().await;
-        }
-        let plexes = self
-            .plexes()
-            .iter()
-            .map(|plex| plex.volume.run_background());
-        let growing = async {
-            if let Body::Growing(_, growing) = self {
-                growing.run().await;
-            }
-        };
-        let plexes = join(join_all(plexes), growing);
-        join(self.deref().run_background(), plexes).await;
-    }
-
-    /// Ends the volume cleanly, then its plexes.
-    ///
-    /// # Errors
-    /// As `Volume::stop`; the first one counts.
-    pub async fn stop(&self) -> Result<(), IoError> {
-        if let Body::Reshaping(moving) = self {
-            return moving.stop().await;
-        }
-        let mut result = self.deref().stop().await;
-        for plex in self.plexes() {
-            let ended = plex.volume.stop().await;
-            // A plex that has lost too much was failed as a member: the others hold everything.
-            if !plex.volume.is_frozen() {
-                result = result.and(ended);
-            }
-        }
-        if let Body::Growing(_, growing) = self {
-            result = result.and(growing.stop().await);
-        }
-        result
-    }
-}
-
-impl Deref for Body {
-    type Target = RealVolume;
-    fn deref(&self) -> &RealVolume {
-        match self {
-            Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => volume,
-            Body::Reshaping(moving) => moving.after(),
-            Body::Pieces(pieces) => pieces.before(),
-        }
-    }
-}
 
 /// Whether a volume gets a block device of the kernel through ublk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -380,10 +169,9 @@ async fn open_md(
     pool: &BufPool,
     request: AssembleRequest,
 ) -> Result<Assembled, Problem> {
-    let access = if request.options.read_only {
-        OpenOptions::read_only()
-    } else {
-        OpenOptions::read_write()
+    let access = match request.options.read_only {
+        true => OpenOptions::read_only(),
+        false => OpenOptions::read_write(),
     };
     let mut notes = Vec::new();
     let devices = open_members(handle, pool, &request, &access, &mut notes).await?;
@@ -404,8 +192,7 @@ async fn open_md(
         },
     };
     let tell = |error| of_open(error, |index| names.get(index).cloned().unwrap_or_default());
-    let copy = open_request.clone();
-    let (clock, shared) = (handle.clock(), devices.clone());
+    let (copy, clock, shared) = (open_request.clone(), handle.clock(), devices.clone());
     let backup = open_backup(handle, request.backup_file.as_deref())?;
     let opened = match (&backup, &request.change) {
         (Some(_), _) | (_, Change::Begin(_)) => Err(OpenError::InPieces),
@@ -413,25 +200,18 @@ async fn open_md(
     };
     let (body, assembly) = match opened {
         Ok((volume, assembly)) => (Body::Whole(Box::new(volume)), assembly),
-        Err(OpenError::InPieces) if is_read_only => {
-            let (pieces, assembly) = open_pieces(shared, clock, pool.clone(), copy, backup)
-                .await
-                .map_err(|error| with_notes(tell(error), &notes))?;
-            note_pieces(&pieces, &assembly, &mut notes);
-            (Body::Pieces(Box::new(pieces)), assembly)
-        }
         Err(OpenError::InPieces) => {
-            if backup.is_some() {
-                return Err(backup_only_read(&notes));
-            }
-            let beginning = match &request.change {
-                Change::Begin(beginning) => Some(&**beginning),
-                Change::None | Change::Relabel(_) => None,
+            let shared = SeveralPlaces {
+                devices: shared,
+                clock,
+                pool: pool.clone(),
+                request: copy,
             };
-            let opened = open_reshaping(shared, clock, pool.clone(), copy, beginning).await;
-            let (moving, assembly) = opened.map_err(|error| with_notes(tell(error), &notes))?;
-            note_reshape(&moving, &assembly, &mut notes);
-            (Body::Reshaping(Box::new(moving)), assembly)
+            let opened = shared.open(backup, &request.change, &mut notes);
+            opened.await.map_err(|failed| match failed {
+                Failed::Open(error) => with_notes(tell(error), &notes),
+                Failed::BackupOnlyRead => backup_only_read(&notes),
+            })?
         }
         Err(error) => return Err(with_notes(tell(error), &notes)),
     };
@@ -453,6 +233,54 @@ async fn open_md(
         tally: None,
         notes,
     })
+}
+
+/// Members of an array that is not in one piece.
+struct SeveralPlaces {
+    devices: Vec<(String, RealDevice)>,
+    clock: RealClock,
+    pool: BufPool,
+    request: OpenRequest,
+}
+
+/// Why such an array is not opened.
+enum Failed {
+    Open(OpenError),
+    BackupOnlyRead,
+}
+
+impl SeveralPlaces {
+    /// Read-only it is read where it stands, otherwise its reshape goes on, or begins.
+    async fn open(
+        self,
+        backup: Option<(String, RealDevice)>,
+        change: &Change,
+        notes: &mut Vec<String>,
+    ) -> Result<(Body, Assembly), Failed> {
+        let Self {
+            devices,
+            clock,
+            pool,
+            request,
+        } = self;
+        if request.assemble.read_only {
+            let opened = open_pieces(devices, clock, pool, request, backup).await;
+            let (pieces, assembly) = opened.map_err(Failed::Open)?;
+            note_pieces(&pieces, &assembly, notes);
+            return Ok((Body::Pieces(Box::new(pieces)), assembly));
+        }
+        if backup.is_some() {
+            return Err(Failed::BackupOnlyRead);
+        }
+        let beginning = match change {
+            Change::Begin(beginning) => Some(&**beginning),
+            Change::None | Change::Relabel(_) => None,
+        };
+        let opened = open_reshaping(devices, clock, pool, request, beginning).await;
+        let (moving, assembly) = opened.map_err(Failed::Open)?;
+        note_reshape(&moving, &assembly, notes);
+        Ok((Body::Reshaping(Box::new(moving)), assembly))
+    }
 }
 
 /// The backup file of a reshape in place, as a member is opened.

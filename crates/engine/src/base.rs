@@ -142,11 +142,13 @@ impl<C> Base<C> {
 
     /// They wait until `let_jobs`.
     pub(crate) fn hold_jobs(&self) {
+        assert!(!self.holds_jobs.get(), "one geometry at a time is left");
         self.holds_jobs.set(true);
     }
 
     /// They go on.
     pub(crate) fn let_jobs(&self) {
+        assert!(self.holds_jobs.get(), "what goes on was held");
         self.holds_jobs.set(false);
         self.changed.notify();
     }

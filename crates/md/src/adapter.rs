@@ -17,7 +17,9 @@ use plexum_format::stripe_log::{LogArea, LogHeader, NoLog, plan_area, superblock
 use plexum_format::{SECTOR_BYTES, Slot};
 
 use crate::bitmap_place::{plan_bitmap, plan_ppl};
-use crate::reshape::{Moving, PlanError, Situation, end, reshaped_offset_sectors, situation};
+use crate::reshape::{
+    LogNow, Moving, PlanError, Situation, end, reshaped_offset_sectors, situation,
+};
 use plexum_block::device::DeviceInfo;
 use plexum_block::ranges::RangeSet;
 use plexum_engine::metadata::{BitmapPlan, CommitView, Metadata, MetadataWrite, NewMemberPlace};
@@ -31,6 +33,15 @@ pub(crate) fn bitmap_sectors(header: &BitmapHeader) -> u64 {
     header
         .area_sectors()
         .max(u64::from(header.reserved_sectors))
+}
+
+/// Whether the superblocks on the members have yet to say what was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// The first commit says it.
+    Yes,
+    /// They say it.
+    No,
 }
 
 /// md's metadata of one array.
@@ -77,25 +88,29 @@ impl MdMetadata {
         }
     }
 
-    /// The same, of an array that is being reshaped; `is_due`: the superblocks on the members do not say so yet.
-    pub(crate) fn reshaping(self, moving: Moving, is_due: bool) -> Self {
+    /// The same, of an array that is being reshaped; `due`: whether the superblocks on the
+    /// members have yet to say so.
+    pub(crate) fn reshaping(self, moving: Moving, due: Due) -> Self {
         Self {
             moving: Some(moving),
-            is_due,
+            is_due: due == Due::Yes,
             ..self
         }
     }
 
     /// The same, of superblocks that are to say something else than those on the members.
-    pub(crate) fn changed(self, is_due: bool) -> Self {
-        Self { is_due, ..self }
+    pub(crate) fn changed(self, due: Due) -> Self {
+        Self {
+            is_due: due == Due::Yes,
+            ..self
+        }
     }
 
-    /// What the array is now, as a plan of a reshape asks for it; `has_log`: it has a stripe log.
+    /// What the array is now, as a plan of a reshape asks for it; `log`: whether it has a stripe log.
     ///
     /// # Errors
     /// `PlanError`: what has to end first.
-    pub fn situation(&self, has_log: bool) -> Result<Situation, PlanError> {
+    pub fn situation(&self, log: LogNow) -> Result<Situation, PlanError> {
         let members: Vec<&Superblock> = self
             .members
             .iter()
@@ -103,7 +118,7 @@ impl MdMetadata {
             .map(|member| &member.superblock)
             .collect();
         let bitmap = self.bitmap.as_ref().map_or(0, bitmap_sectors);
-        situation(&members, bitmap, has_log)
+        situation(&members, bitmap, log)
     }
 
     /// R10: what every member says from now on, those included that are not there.

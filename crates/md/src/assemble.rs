@@ -401,6 +401,9 @@ pub(crate) fn assemble_with(
     options: &Options,
     bug: DeliberateBug,
 ) -> Result<Assembly, AssembleError> {
+    // Who was left behind by an interrupted update is judged as that update would have left him (R9).
+    let levelled = levelled(examined);
+    let examined = levelled.as_deref().unwrap_or(examined);
     put_together(examined, options, bug)
         .map_err(|error| stale::with_way_out(examined, options, error))
 }
@@ -412,13 +415,19 @@ fn history_of(examined: &[Examined], options: &Options) -> Result<history::Histo
     history::choose(examined, options)
 }
 
+/// The same options; `is_only_read`: nothing may be written, whatever they say.
+fn only_read(options: &Options, is_only_read: bool) -> Options {
+    Options {
+        read_only: options.read_only || is_only_read,
+        ..*options
+    }
+}
+
 fn put_together(
     examined: &[Examined],
     options: &Options,
     bug: DeliberateBug,
 ) -> Result<Assembly, AssembleError> {
-    let levelled = levelled(examined);
-    let examined = levelled.as_deref().unwrap_or(examined);
     let history = history_of(examined, options)?;
     let newest = &examined[history.freshest].superblock;
     let name = display_name(newest);
@@ -430,9 +439,8 @@ fn put_together(
     stale::take_all(examined, &history, &judge, &mut members, options);
     let (spec, geometry) = start::geometry(&name, newest, &members, options)?;
     let reshape = start::reshape(&name, newest, &spec, &geometry)?;
-    let check_enough = |members: &[AssembledMember]| {
-        start::check_halves(&name, &geometry, reshape.as_ref(), slot_count, members)
-    };
+    let halves = (&geometry, reshape.as_ref(), slot_count);
+    let check_enough = |members: &[AssembledMember]| start::check_halves(&name, halves, members);
     let is_enough = |members: &[AssembledMember]| check_enough(members).is_ok();
     let taken = stale::take_needed(examined, &history, &judge, &mut members, options, is_enough);
     check_enough(&members)?;
@@ -440,10 +448,7 @@ fn put_together(
     logs::check_journal(&name, newest, &members, options)?;
     let journal = logs::judge_journal(newest, &members);
     let is_only_read = stale::is_only_read(taken, &geometry, &mut members, bug);
-    let options = &Options {
-        read_only: options.read_only || is_only_read,
-        ..*options
-    };
+    let options = &only_read(options, is_only_read);
     let (is_unproven, notes) = reading::check(&name, newest, examined, &members, options)?;
     let missing = start::missing(slot_count, &members);
     let resync_start_bytes = start::resync_start_bytes(newest, &geometry);
@@ -456,19 +461,11 @@ fn put_together(
     // Dirty with a partial parity log counts as clean, once it was replayed (linux-md.md 5).
     let is_mended = has_ppl && resync_start_bytes == Some(0) || log.makes_all_right();
     let open_bytes = resync_start_bytes.filter(|_| !is_mended);
-    let mut doubt = start::check_dirty(&name, &geometry, &missing, open_bytes, &bitmap, options)?;
-    if let (Some(reshape), true) = (&reshape, options.goes_on_reshaping) {
-        let missing = start::missing_after(reshape, slot_count, &members);
-        let there = start::check_dirty(
-            &name,
-            &reshape.after,
-            &missing,
-            open_bytes,
-            &bitmap,
-            options,
-        )?;
-        doubt = if doubt == Doubt::None { there } else { doubt };
-    }
+    let written = reshape.as_ref().filter(|_| options.goes_on_reshaping);
+    let lost = |reshape| start::missing_after(reshape, slot_count, &members);
+    let after = written.map(|reshape| (&reshape.after, lost(reshape)));
+    let both = std::iter::once((&geometry, missing.clone())).chain(after);
+    let doubt = start::check_dirty_in(&name, both, open_bytes, &bitmap, options)?;
     start::check_expected(&name, newest, slot_count, &members, options)?;
 
     Ok(Assembly {

@@ -13,7 +13,7 @@ use plexum_format::SECTOR_BYTES;
 use plexum_format::md::{Bitmap, BitmapHeader, MdVersion, Superblock};
 use plexum_format::stripe_log::superblock_hash;
 
-use crate::adapter::MdMetadata;
+use crate::adapter::{Due, MdMetadata};
 use crate::assemble::{
     AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, LogUse, Options,
     assemble_with,
@@ -60,8 +60,8 @@ pub struct OpenRequest {
 /// What is on the members, and what the superblocks are to say.
 pub(crate) struct Found {
     pub(crate) examined: Vec<Examined>,
-    /// They do not say so yet.
-    pub(crate) is_due: bool,
+    /// Whether they have yet to say so.
+    pub(crate) due: Due,
 }
 
 impl Found {
@@ -70,11 +70,11 @@ impl Found {
         match levelled(&examined) {
             Some(examined) => Self {
                 examined,
-                is_due: true,
+                due: Due::Yes,
             },
             None => Self {
                 examined,
-                is_due: false,
+                due: Due::No,
             },
         }
     }
@@ -183,10 +183,9 @@ async fn build<D: Device, C: Clock>(
             Err(_) if record.slot.is_none() => RangeSet::new(),
             read => read.map_err(|error| error.of_member(index))?,
         };
-        let start = if side == Side::After {
-            member.reshaped_offset_bytes
-        } else {
-            member.data_offset_bytes
+        let start = match side {
+            Side::After => member.reshaped_offset_bytes,
+            Side::Before => member.data_offset_bytes,
         };
         let end = member
             .data_offset_bytes
@@ -212,7 +211,7 @@ async fn build<D: Device, C: Clock>(
         clock,
         pool,
         members,
-        metadata: Box::new(MdMetadata::new(superblocks, bitmap).changed(found.is_due)),
+        metadata: Box::new(MdMetadata::new(superblocks, bitmap).changed(found.due)),
         regions,
         log: log_headers(examined, assembly).filter(|_| !options.is_read_only),
         event_count: assembly.array.events.0,

@@ -52,8 +52,8 @@ const KINDS: [Kind; 5] = [
         slots: 4,
         added: 0,
         grow: "--layout right-asymmetric",
-        // Of rows of the same length the kernel itself loses some when it is stopped in a reshape that it has begun live:
-        // md-reshape.md section 4.
+        // Of rows of the same length the kernel itself loses some when it is stopped in a reshape that it has begun
+        // live: md-reshape.md section 4.
         mdadm: "",
         losses: 1,
     },

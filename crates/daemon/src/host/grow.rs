@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use plexum_layout::Level;
 use plexum_md::MdMetadata;
-use plexum_md::reshape::{Beginning, Plan, PlanError, Room, Wish, plan};
+use plexum_md::reshape::{Beginning, LogNow, Plan, PlanError, Room, Situation, Wish, plan};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -97,7 +97,10 @@ impl Host {
             let result = served.volume.set_log(false).await;
             result.map_err(|error| refused(&served, error, ""))?;
         }
-        let goal = Goal::of(plan.last.as_ref(), prepared.has_log);
+        let goal = Goal {
+            has_log: prepared.has_log,
+            ..Goal::of(plan.last.as_ref())
+        };
         served.memory.note_goal(Some(goal));
         let name = served.name().to_owned();
         let has_log = prepared.has_log;
@@ -147,7 +150,11 @@ impl Host {
             ));
         }
         let has_log = volume.status().log.is_some();
-        let asked = volume.ask_metadata(|metadata: &MdMetadata| metadata.situation(has_log));
+        let log = match has_log {
+            true => LogNow::On,
+            false => LogNow::Off,
+        };
+        let asked = volume.ask_metadata(|metadata: &MdMetadata| metadata.situation(log));
         let Some(situation) = asked else {
             return Err(wrong(format!(
                 "{name} is of {}: only arrays of md change their shape so",
@@ -160,27 +167,7 @@ impl Host {
             return Err(wrong(format!("{name} is not in sync yet"))
                 .hint(format!("wait for the resync:   plexum status {name}")));
         }
-        let mut new = Vec::new();
-        for word in &wish.add {
-            let member = open_new(served, &self.handle, word, wish.force).await?;
-            let checked = volume.check_add(&member, false).await;
-            checked.map_err(|error| refused(served, error, word))?;
-            // It is laid out like the others, and has more room behind its data where it is larger.
-            let like = situation.rooms.first().copied();
-            situation.rooms.extend(like.map(|room| {
-                Room {
-                    back_sectors: situation
-                        .rooms
-                        .iter()
-                        .map(|room| room.back_sectors)
-                        .min()
-                        .unwrap_or(0),
-                    ..room
-                }
-            }));
-            situation.member_count += 1;
-            new.push((word.clone(), member));
-        }
+        let new = self.newcomers(served, wish, &mut situation).await?;
         let wish_for = self.wish(served, wish, situation.member_count)?;
         let plan = plan(&situation, &wish_for).map_err(|error| unfit(served, &error))?;
         if plan.lacking_members > 0 {
@@ -199,6 +186,37 @@ impl Host {
             has_log,
             content,
         })
+    }
+
+    /// The devices that would become members, each looked at; `situation` has them from then on.
+    async fn newcomers(
+        &self,
+        served: &Rc<Served>,
+        wish: &GrowWish,
+        situation: &mut Situation,
+    ) -> Result<Vec<(String, NewMember<RealDevice>)>, Problem> {
+        let mut new = Vec::new();
+        for word in &wish.add {
+            let member = open_new(served, &self.handle, word, wish.force).await?;
+            let checked = served.volume.check_add(&member, false).await;
+            checked.map_err(|error| refused(served, error, word))?;
+            // It is laid out like the others, and has more room behind its data where it is larger.
+            let like = situation.rooms.first().copied();
+            situation.rooms.extend(like.map(|room| {
+                Room {
+                    back_sectors: situation
+                        .rooms
+                        .iter()
+                        .map(|room| room.back_sectors)
+                        .min()
+                        .unwrap_or(0),
+                    ..room
+                }
+            }));
+            situation.member_count += 1;
+            new.push((word.clone(), member));
+        }
+        Ok(new)
     }
 
     /// What follows from the number of new members where nobody says it.
@@ -286,7 +304,7 @@ fn unfit(served: &Served, error: &PlanError) -> Problem {
 }
 
 /// A plan for programs, and for whoever shows it.
-pub(crate) fn plan_json(plan: &Plan, has_log: bool) -> Value {
+fn plan_json(plan: &Plan, has_log: bool) -> Value {
     let mut stations = Vec::new();
     if let Some(first) = &plan.first {
         stations.push(json!({"kind": "relabel", "from": first.before.to_string(), "to": first.after.to_string()}));

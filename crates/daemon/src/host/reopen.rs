@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - it was stopped cleanly before anything else is said of its members;
-//! - where it cannot be opened as was meant it is opened as it is; where that fails as well its clients are refused, and
-//!   it is closed with the reason.
+//! - where it cannot be opened as was meant it is opened as it is; where that fails as well its clients are refused,
+//!   and it is closed with the reason.
 
 use std::rc::Rc;
 

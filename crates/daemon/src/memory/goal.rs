@@ -1,5 +1,5 @@
-//! What a reshape leads to beyond what the superblocks can say: they name the move that is under way, and nothing of what
-//! follows it.
+//! What a reshape leads to beyond what the superblocks can say: they name the move that is under way, and nothing of
+//! what follows it.
 
 use plexum_layout::Organisation;
 use plexum_md::reshape::{Relabel, Shape};
@@ -49,13 +49,13 @@ impl Named {
 }
 
 impl Goal {
-    /// That of a plan.
+    /// That of a plan's last station.
     #[must_use]
-    pub fn of(last: Option<&Relabel>, has_log: bool) -> Self {
+    pub fn of(last: Option<&Relabel>) -> Self {
         let named = |relabel: &Relabel| (Named::of(&relabel.before), Named::of(&relabel.after));
         Self {
             last: last.map(named),
-            has_log,
+            has_log: false,
         }
     }
 
@@ -86,7 +86,10 @@ mod tests {
             before: shape(Organisation::Raid6(Raid6Layout::LeftSymmetric6), 5),
             after: shape(Organisation::Raid5(Raid5Layout::LeftSymmetric), 4),
         };
-        let goal = Goal::of(Some(&relabel), true);
+        let goal = Goal {
+            has_log: true,
+            ..Goal::of(Some(&relabel))
+        };
         let text = serde_json::to_string(&goal).unwrap();
         let read: Goal = serde_json::from_str(&text).unwrap();
         assert_eq!(read.relabel(), Some(relabel));

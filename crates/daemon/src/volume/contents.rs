@@ -1,7 +1,7 @@
 //! What lies on a volume, as far as its first bytes say how large it is. Pure.
 //!
-//! Sources: the on-disk formats of ext4 (superblock at 1024), XFS (superblock at 0), btrfs (superblock at 64 KiB), and the
-//! GUID partition table (header in the second sector).
+//! Sources: the on-disk formats of ext4 (superblock at 1024), XFS (superblock at 0), btrfs (superblock at 64 KiB), and
+//! the GUID partition table (header in the second sector).
 
 /// Bytes from the beginning of a volume that are looked at.
 pub const CONTENT_BYTES: usize = 68 << 10;

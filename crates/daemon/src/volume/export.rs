@@ -138,7 +138,8 @@ impl Export for VolumeExport {
 
     async fn trim(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
         let (volume, _under_way) = self.enter().await?;
-        volume.trim_bytes(offset_bytes, length_bytes, fua).await
+        let range = offset_bytes..offset_bytes + length_bytes;
+        volume.trim_bytes(range, fua).await
     }
 
     async fn zero(
@@ -152,10 +153,8 @@ impl Export for VolumeExport {
             return Err(IoError::Unsupported);
         }
         let (volume, _under_way) = self.enter().await?;
-        let mode = how.mode();
-        volume
-            .zero_bytes(offset_bytes, length_bytes, mode, how.fua)
-            .await?;
+        let range = offset_bytes..offset_bytes + length_bytes;
+        volume.zero_bytes(range, how.mode(), how.fua).await?;
         if !how.may_unmap {
             self.count_plex(&volume, Direction::Write, offset_bytes, length_bytes);
         }

@@ -145,6 +145,10 @@ impl<D: Device, C: Clock> Halves<D, C> {
         fua: Fua,
     ) -> Result<(), IoError> {
         let (traffic, intent) = (self.after.traffic(), self.after.intent());
+        debug_assert!(
+            before.array().is_silent(),
+            "the new volume commits for both"
+        );
         before.check_request(at_bytes, data.len() as u64)?;
         if data.is_empty() {
             return self.after.base().check_writable();
@@ -218,6 +222,7 @@ impl<D: Device, C: Clock> Halves<D, C> {
 
     /// The parts of a range, each with the side where it is; `low` is the one below the border.
     pub(super) fn cut(range: &Range<u64>, border: u64, low: Side) -> [(Side, Range<u64>); 2] {
+        debug_assert!(range.start <= range.end, "a range");
         let border = border.clamp(range.start, range.end);
         let high = match low {
             Side::Before => Side::After,

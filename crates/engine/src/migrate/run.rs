@@ -223,11 +223,13 @@ impl<D: Device, C: Clock, L: Ledger> Migration<D, C, L> {
         let row = self.window.new_row_bytes();
         let piece = (PIECE_BYTES / row).max(1) * row;
         let piece_at = |at: u64| at..(at + piece).min(window.end);
+        debug_assert!(piece.is_multiple_of(row), "rows are copied as a whole");
         let mut range = piece_at(window.start);
         let mut data = self.old_data(range.clone()).await?;
         while range.start < window.end {
             let next = piece_at(range.end);
-            // What is read next is in its old place until this window's border is durable: nothing written here is over it.
+            // What is read next is in its old place until this window's border is durable: nothing written here is
+            // over it.
             let reading = async {
                 match next.is_empty() {
                     true => Ok(data.slice(0..0)),
@@ -244,6 +246,7 @@ impl<D: Device, C: Clock, L: Ledger> Migration<D, C, L> {
 
     /// What is at a range in the old geometry; zeroes behind its end (R11).
     async fn old_data(&self, range: Range<u64>) -> Result<Buf, IoError> {
+        debug_assert!(!range.is_empty(), "something is read");
         let mut data = Vec::new();
         if range.start < self.old_bytes {
             let length = (range.end.min(self.old_bytes) - range.start) as usize; // at most a piece

@@ -354,6 +354,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// # Errors
     /// As a commit: `Failed` when the volume is frozen, or freezes over it; nobody knows what is durable then.
     pub async fn commit_metadata(&self) -> Result<(), IoError> {
+        debug_assert!(!self.array.is_silent(), "who commits for others commits");
         self.array.apply(&Event::SettingsChanged);
         self.array.commit_all().await
     }

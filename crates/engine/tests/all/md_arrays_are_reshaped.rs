@@ -1,5 +1,5 @@
-//! Arrays of Linux md get other members, levels, layouts and strips while they are served, whatever write is the last one
-//! before a crash, and whoever is lost on the way.
+//! Arrays of Linux md get other members, levels, layouts and strips while they are served, whatever write is the last
+//! one before a crash, and whoever is lost on the way.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +14,9 @@ use plexum_layout::{Level, Organisation, Raid5Layout, Raid6Layout};
 use plexum_md::assemble::Options;
 use plexum_md::create::{NewArray, Start, plan as plan_new, write_new};
 use plexum_md::open::{OpenError, OpenRequest, examine, open_volume};
-use plexum_md::reshape::{Beginning, Plan, Reshaping, Wish, open_reshaping, plan, situation};
+use plexum_md::reshape::{
+    Beginning, LogNow, Plan, Reshaping, Wish, open_reshaping, plan, situation,
+};
 
 const DEVICE_BYTES: u64 = 3 << 20;
 const STRIP_BYTES: u64 = 4096;
@@ -193,10 +195,10 @@ fn request(run_degraded: bool) -> OpenRequest {
     }
 }
 
-fn plain<D: Device>(devices: &[D], run_degraded: bool) -> Result<Volume<D, Still>, OpenError>
-where
-    D: Clone,
-{
+fn plain<D: Device + Clone>(
+    devices: &[D],
+    run_degraded: bool,
+) -> Result<Volume<D, Still>, OpenError> {
     let opened = open_volume(
         named(devices.to_vec()),
         Still::default(),
@@ -234,7 +236,7 @@ fn planned<D: Device>(devices: &[D], case: &Case) -> Plan {
             .max(u64::from(header.reserved_sectors))
     });
     plan(
-        &situation(&superblocks, bitmap, false).unwrap(),
+        &situation(&superblocks, bitmap, LogNow::Off).unwrap(),
         &wish(case),
     )
     .unwrap()
@@ -404,8 +406,8 @@ struct Known {
     torn: Vec<u64>,
 }
 
-/// A reshape, begun or gone on with, until the power fails or it has ended. Says whether it came to its end. `lost`: this
-/// member goes when so many sectors are left.
+/// A reshape, begun or gone on with, until the power fails or it has ended. Says whether it came to its end. `lost`:
+/// this member goes when so many sectors are left.
 fn run_until(
     devices: &[Memory],
     beginning: Option<&Beginning>,
@@ -510,7 +512,8 @@ fn carry_on(devices: &[Memory], plan: &Plan, known: &Known, place: &str) {
     if !is_done {
         let beginning = Beginning::of(plan).filter(|_| !is_half(devices));
         if beginning.is_some() {
-            stopped(&plain(devices, true).unwrap_or_else(|error| panic!("{place}: {error}"))); // it begins on what was stopped cleanly
+            // It begins on what was stopped cleanly.
+            stopped(&plain(devices, true).unwrap_or_else(|error| panic!("{place}: {error}")));
         }
         let moving = reshaping(devices, beginning.as_ref())
             .unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -555,7 +558,7 @@ fn a_reshape_goes_on_after_a_crash_at_any_write() {
             if has_ended {
                 break;
             }
-            sectors += 1 + sectors / 24;
+            sectors += 1 + sectors / 8;
         }
     }
 }

@@ -305,9 +305,7 @@ pub(super) fn missing(slot_count: u16, members: &[AssembledMember]) -> Vec<bool>
 /// Whether both halves of a reshape, or the one geometry that there is, can do with the members.
 pub(super) fn check_halves(
     name: &str,
-    geometry: &Geometry,
-    reshape: Option<&AssembledReshape>,
-    slot_count: u16,
+    (geometry, reshape, slot_count): (&Geometry, Option<&AssembledReshape>, u16),
     members: &[AssembledMember],
 ) -> Result<(), AssembleError> {
     check_enough(name, geometry, &missing(slot_count, members), members)?;
@@ -374,10 +372,34 @@ fn too_few(message: String, members: &[AssembledMember]) -> AssembleError {
     error.hint("find and name the missing members; nothing was written to the others")
 }
 
+/// As `check_dirty`, in every geometry that the array is written to in: the first doubt counts.
+pub(super) fn check_dirty_in<'a>(
+    name: &str,
+    geometries: impl Iterator<Item = (&'a Geometry, Vec<bool>)>,
+    resync_start_bytes: Option<u64>,
+    bitmap: &BitmapUse,
+    options: &Options,
+) -> Result<Doubt, AssembleError> {
+    for (geometry, missing) in geometries {
+        let doubt = check_dirty(
+            name,
+            geometry,
+            &missing,
+            resync_start_bytes,
+            bitmap,
+            options,
+        )?;
+        if doubt != Doubt::None {
+            return Ok(doubt);
+        }
+    }
+    Ok(Doubt::None)
+}
+
 /// Rule 6 of linux-md.md section 9, and W8: what is in doubt when it is overridden.
 ///
 /// A missing member that holds nothing but parity loses nothing.
-pub(super) fn check_dirty(
+fn check_dirty(
     name: &str,
     geometry: &Geometry,
     missing: &[bool],

@@ -171,9 +171,8 @@ pub async fn open_pieces<D: Device + Clone, C: Clock + Clone>(
         examined.push(examine_as(device, &pool, index, name, request.version).await?);
     }
     let all = Found::of(examined);
-    let examined = &all.examined;
     request.assemble.has_backup = backup.is_some();
-    let mut assembly = assemble(examined, &request.assemble)
+    let mut assembly = assemble(&all.examined, &request.assemble)
         .map_err(|error| OpenError::Assemble(Box::new(error)))?;
     if !assembly.is_read_only {
         return Err(OpenError::NotSupported(
@@ -184,9 +183,9 @@ pub async fn open_pieces<D: Device + Clone, C: Clock + Clone>(
         let text = format!("{name}: no reshape is under way that a backup file could help with");
         return Err(OpenError::Backup(text));
     }
-    let mut found = read_journal(&devices, &pool, examined, &assembly).await?;
+    let mut found = read_journal(&devices, &pool, &all.examined, &assembly).await?;
     if let (Some((name, device)), Some(reshape)) = (backup, assembly.reshape.as_mut()) {
-        let newest = &examined[assembly.freshest];
+        let newest = &all.examined[assembly.freshest];
         let force = request.assemble.force;
         let header = read_backup(&device, &pool, &name, newest, force).await?;
         restore(&header, &device, reshape, &mut found.patches);
@@ -198,7 +197,7 @@ pub async fn open_pieces<D: Device + Clone, C: Clock + Clone>(
     {
         found.lost.push(torn);
     }
-    let lost_bytes = found.lost.iter().map(|lost| lost.end - lost.start).sum();
+    let lost_bytes = length_of(&found.lost);
     if request.assemble.force_data {
         found.lost.clear();
     }
@@ -229,6 +228,11 @@ pub async fn open_pieces<D: Device + Clone, C: Clock + Clone>(
         lost_bytes,
     };
     Ok((pieces, assembly))
+}
+
+/// Bytes of all ranges together.
+fn length_of(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
 }
 
 /// Reads the header of a backup file and compares it with the array.

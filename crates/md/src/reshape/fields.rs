@@ -137,8 +137,8 @@ fn differs(own: &Superblock, newest: &Superblock) -> bool {
     shape(own) != shape(newest) || is_filled_less
 }
 
-/// A superblock as it would be, had the update that made the freshest reached it. `None`: no update makes the one of the
-/// other.
+/// A superblock as it would be, had the update that made the freshest reached it. `None`: no update makes the one of
+/// the other.
 fn level_with(own: &Superblock, newest: &Superblock) -> Option<Superblock> {
     let mut made = own.clone();
     if made.reshape.is_some() && newest.reshape.is_none() {

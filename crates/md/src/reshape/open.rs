@@ -1,8 +1,8 @@
 //! An array between two geometries, to be written to: opened where a reshape stands, or where it begins.
 //!
 //! Invariants:
-//! - nothing is written here: that a reshape has begun becomes durable with the first commit, before the first row moves
-//!   (R1);
+//! - nothing is written here: that a reshape has begun becomes durable with the first commit, before the first row
+//!   moves (R1);
 //! - where the superblocks say that it stands is checked before anything is read by it;
 //! - both volumes use the same members: a member that is complete in one alone takes part in that one alone (R12).
 
@@ -15,7 +15,8 @@ use plexum_format::md::{Role, Superblock};
 use super::fields::{self, reshaped_offset_sectors};
 use super::ledger::{Moving, Progress, Superblocks};
 use super::plan::{Move, Plan, Relabel};
-use crate::adapter::MdMetadata;
+use super::serve::Reshaping;
+use crate::adapter::{Due, MdMetadata};
 use crate::assemble::{
     AssembledMember, AssembledReshape, AssembledStanding, Assembly, Examined, assemble_with,
 };
@@ -23,26 +24,22 @@ use crate::open::{
     Found, OpenError, OpenRequest, examine_as, is_uneven, load_regions, options_of, read_bad,
     volume_name,
 };
-use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
-use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::device::{Device, IoError};
 use plexum_block::ranges::RangeSet;
-use plexum_block::wait::join;
 use plexum_engine::intent::regions::Regions;
 use plexum_engine::metadata::PlainMetadata;
 use plexum_engine::migrate::{
     Bond, Direction, Migration, MigrationParts, Position, Window, WindowSpec,
 };
 use plexum_engine::state::{MemberId, MemberRecord, Standing};
-use plexum_engine::volume::{DrivePart, JobStatus, Volume, VolumeOptions, VolumeParts};
+use plexum_engine::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
 use plexum_layout::Geometry;
 
 /// Volume bytes that are moved before the position follows: about what members on disk do in a tenth of a second, for
 /// so long may a request to them have to wait.
 const STEP_BYTES: u64 = 16 << 20;
-
-/// Zeroes that are written at once, in bytes.
-const ZERO_SLICE_BYTES: u64 = 1 << 20;
 
 /// A reshape that is to begin.
 #[derive(Clone, Debug)]
@@ -59,7 +56,7 @@ impl Found {
         for member in &mut self.examined {
             fields::relabel(&mut member.superblock, change);
         }
-        self.is_due = true;
+        self.due = Due::Yes;
     }
 }
 
@@ -125,11 +122,6 @@ impl Beginning {
     }
 }
 
-/// An array between two geometries; when all has moved, the array in the new one. One thread owns it.
-pub struct Reshaping<D: Device, C: Clock> {
-    migration: Migration<D, C, Superblocks<D, C>>,
-}
-
 /// Opens an array that is being reshaped, or begins to be. `devices` are shared handles of all members.
 ///
 /// # Errors
@@ -146,7 +138,10 @@ pub async fn open_reshaping<D: Device + Clone, C: Clock + Clone>(
         examined.push(examine_as(device, &pool, index, name, request.version).await?);
     }
     let found = Found::of(examined);
-    let (mut examined, is_due) = (found.examined, found.is_due || beginning.is_some());
+    let (mut examined, due) = match beginning {
+        Some(_) => (found.examined, Due::Yes),
+        None => (found.examined, found.due),
+    };
     if let Some(beginning) = beginning {
         beginning.put(&mut examined);
     }
@@ -171,7 +166,7 @@ pub async fn open_reshaping<D: Device + Clone, C: Clock + Clone>(
         examined,
         assembly,
         reshape,
-        is_due,
+        due,
     };
     let reshaping = opening.open().await?;
     Ok((reshaping, opening.assembly))
@@ -186,7 +181,7 @@ struct Opening<D, C> {
     examined: Vec<Examined>,
     assembly: Assembly,
     reshape: AssembledReshape,
-    is_due: bool,
+    due: Due,
 }
 
 /// Members of one volume.
@@ -309,7 +304,7 @@ impl<D: Device + Clone, C: Clock + Clone> Opening<D, C> {
                 Which::Before => (superblock.data_offset_sectors, bad),
                 Which::After => {
                     let start = reshaped_offset_sectors(superblock);
-                    (start, moved(&bad, superblock.data_offset_sectors, start))
+                    (start, moved(&bad, [superblock.data_offset_sectors, start]))
                 }
             };
             let start = start * SECTOR_BYTES;
@@ -407,7 +402,7 @@ impl<D: Device + Clone, C: Clock + Clone> Opening<D, C> {
             clock: self.clock.clone(),
             pool: self.pool.clone(),
             members: members.parts,
-            metadata: Box::new(MdMetadata::new(superblocks, bitmap).reshaping(moving, self.is_due)),
+            metadata: Box::new(MdMetadata::new(superblocks, bitmap).reshaping(moving, self.due)),
             regions,
             event_count: self.assembly.array.events.0,
             is_uneven: is_uneven(&self.assembly),
@@ -463,7 +458,7 @@ enum Which {
 }
 
 /// Bad ranges counted from another beginning of the data.
-fn moved(bad: &RangeSet, from_sectors: u64, to_sectors: u64) -> RangeSet {
+fn moved(bad: &RangeSet, [from_sectors, to_sectors]: [u64; 2]) -> RangeSet {
     let mut moved = RangeSet::new();
     let at = |bytes: u64| {
         (bytes + from_sectors * SECTOR_BYTES).saturating_sub(to_sectors * SECTOR_BYTES)
@@ -494,119 +489,4 @@ fn without_bits(regions: &Regions, sector_bytes: u32) -> Regions {
         };
     }
     copy
-}
-
-impl<D: Device, C: Clock> Reshaping<D, C> {
-    /// The array as it will be, which has all members; what is said of members and of the array is said by it.
-    #[must_use]
-    pub fn after(&self) -> &Volume<D, C> {
-        self.migration.after()
-    }
-
-    /// Size as clients see it; it changes at the end.
-    #[must_use]
-    pub fn size_bytes(&self) -> u64 {
-        self.migration.size_bytes()
-    }
-
-    /// Returns the size when it is no longer `known_bytes`.
-    pub async fn resized(&self, known_bytes: u64) -> u64 {
-        self.migration.resized(known_bytes).await
-    }
-
-    /// How far it is, until it has ended or an error has stopped it.
-    #[must_use]
-    pub fn job(&self) -> Option<JobStatus> {
-        self.migration.job()
-    }
-
-    /// Volume bytes that have moved, and how many will have.
-    #[must_use]
-    pub fn progress(&self) -> (u64, u64) {
-        self.migration.progress()
-    }
-
-    /// Whether all has moved, durably.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.migration.has_ended()
-    }
-
-    /// Whether an error has stopped it: it goes on at the next start.
-    #[must_use]
-    pub fn has_failed(&self) -> bool {
-        self.migration.has_failed()
-    }
-
-    /// Waits until it has ended, or will not go on in this process.
-    pub async fn ended(&self) {
-        self.migration.ended().await;
-    }
-
-    /// Reads `length_bytes`.
-    ///
-    /// # Errors
-    /// As `Volume::read`; `Failed` for what is between two places when an error has stopped it.
-    pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Rope, IoError> {
-        self.migration
-            .read(offset_bytes, length_bytes, |_, _| {})
-            .await
-    }
-
-    /// Writes `data`.
-    ///
-    /// # Errors
-    /// As `Volume::write`; `Failed` as in `read`.
-    pub async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        self.migration
-            .write(offset_bytes, data, fua, |_, _| {})
-            .await
-    }
-
-    /// Makes a range read as zeroes, which are written.
-    ///
-    /// # Errors
-    /// As `write`.
-    pub async fn zero(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        fua: Fua,
-    ) -> Result<(), IoError> {
-        let end = offset_bytes.checked_add(length_bytes);
-        let end = end.ok_or(IoError::OutOfRange)?;
-        let mut at = offset_bytes;
-        while at < end {
-            let length = (end - at).min(ZERO_SLICE_BYTES - at % ZERO_SLICE_BYTES);
-            let zeroes = self.after().pool().take_zeroed(length as usize); // at most a slice
-            self.write(at, zeroes.freeze(), fua).await?;
-            at += length;
-        }
-        Ok(())
-    }
-
-    /// Makes durable what was answered.
-    ///
-    /// # Errors
-    /// As `Volume::flush`.
-    pub async fn flush(&self) -> Result<(), IoError> {
-        self.migration.flush().await
-    }
-
-    /// Moves everything that has not moved, and looks after the members, until `stop`.
-    pub async fn run(&self) {
-        join(
-            Box::pin(self.after().run_background()),
-            Box::pin(self.migration.run()),
-        )
-        .await;
-    }
-
-    /// Ends it cleanly, between two windows (R13).
-    ///
-    /// # Errors
-    /// As `Volume::stop`.
-    pub async fn stop(&self) -> Result<(), IoError> {
-        self.migration.stop().await
-    }
 }

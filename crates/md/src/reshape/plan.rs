@@ -103,6 +103,15 @@ pub struct Wish {
     pub strip_bytes: Option<u64>,
 }
 
+/// Whether an array has a stripe log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogNow {
+    /// It has one.
+    On,
+    /// It has none.
+    Off,
+}
+
 /// Free sectors of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
@@ -417,7 +426,7 @@ fn movement(now: &Situation, before: &Shape, after: &Shape) -> Result<Move, Plan
     let direction = match (may_go_up, may_go_down) {
         (true, _) if takes_up => Direction::Up,
         (_, true) => Direction::Down,
-        _ => return no_room(unit, front, back, old, new),
+        _ => return no_room(unit, [front, back], [old, new]),
     };
     let shift = match direction {
         // What is not needed is left for the next time: with more data members windows grow by themselves.
@@ -466,7 +475,7 @@ fn window(
     window.or_else(|unfit| refuse(unfit.to_string(), None))
 }
 
-fn no_room<T>(unit: u64, front: u64, back: u64, old: u64, new: u64) -> Result<T, PlanError> {
+fn no_room<T>(unit: u64, [front, back]: [u64; 2], [old, new]: [u64; 2]) -> Result<T, PlanError> {
     let (place, there) = match new.cmp(&old) {
         std::cmp::Ordering::Greater => ("before the data", front),
         std::cmp::Ordering::Less => ("behind the data", back),

@@ -3,17 +3,17 @@
 use plexum_format::md::{Role, Superblock};
 use plexum_format::stripe_log::area::front_end_sector;
 
-use super::plan::{PlanError, Room, Shape, Situation};
+use super::plan::{LogNow, PlanError, Room, Shape, Situation};
 
 /// What the superblocks of all members say together, spares included. `bitmap_sectors`: what the bitmap takes, its
-/// reserve included; 0 without one. `has_log`: it has a stripe log.
+/// reserve included; 0 without one. `log`: whether it has a stripe log.
 ///
 /// # Errors
 /// `PlanError`: what has to end first, and what has no shape.
 pub fn situation(
     members: &[&Superblock],
     bitmap_sectors: u64,
-    has_log: bool,
+    log: LogNow,
 ) -> Result<Situation, PlanError> {
     let refuse = |message: &str, hint: Option<&str>| {
         Err(PlanError {
@@ -57,25 +57,23 @@ pub fn situation(
         );
     }
     let component_sectors = newest.component_sectors;
-    let rooms = members
-        .iter()
-        .map(|member| room(member, bitmap_sectors, component_sectors));
+    let rooms = members.iter().map(|member| room(member, bitmap_sectors));
     Ok(Situation {
         shape,
         component_sectors,
         rooms: rooms.collect(),
         member_count: u16::try_from(members.len()).unwrap_or(u16::MAX),
-        has_log,
+        has_log: log == LogNow::On,
     })
 }
 
 /// Free sectors of one member.
-fn room(superblock: &Superblock, bitmap_sectors: u64, component_sectors: u64) -> Room {
+fn room(superblock: &Superblock, bitmap_sectors: u64) -> Room {
     let front_end = front_end_sector(superblock, bitmap_sectors);
     let front = superblock.data_offset_sectors.saturating_sub(front_end);
     let back = superblock
         .data_size_sectors
-        .saturating_sub(component_sectors);
+        .saturating_sub(superblock.component_sectors);
     // Other structures begin at whole pages.
     Room {
         front_sectors: front / 8 * 8,
