@@ -10,21 +10,25 @@ started=$(date +%s)
 . scripts/toolchain.sh
 # shellcheck disable=SC2046 # one word for each package
 sh scripts/install.sh $(grep -v '^#' scripts/packages.txt)
-# The kernel of the guests: once, into the cache; nothing is fetched when it is there.
-tries=1
-until oracle/vm-oracle install --no-image --kernels 13; do
-    [ $tries -lt 3 ] || {
-        echo "error: the kernel for guests in QEMU cannot be fetched" >&2
-        exit 1
-    }
-    tries=$((tries + 1))
-    sleep 5
-done
+# What judges fetch for themselves: once, into a cache; nothing is fetched when it is there.
+fetch() {
+    tries=1
+    until "$@"; do
+        [ $tries -lt 3 ] || {
+            echo "error: cannot be fetched: $*" >&2
+            exit 1
+        }
+        tries=$((tries + 1))
+        sleep 5
+    done
+}
+# The kernel of the guests.
+fetch oracle/vm-oracle install --no-image --kernels 13
 # mkfs, mdadm and dmsetup live here, and an ordinary user's path lacks it.
 PATH="$PATH:/usr/sbin:/sbin"
 export PATH
 # OpenZFS in user space, as a judge: unpacked into a cache, not installed.
-python3 oracle/zfs-oracle install
+fetch python3 oracle/zfs-oracle install
 # A minimal toolchain lacks these two.
 cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
