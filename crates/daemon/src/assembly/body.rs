@@ -3,7 +3,7 @@
 use std::ops::{Deref, Range};
 use std::rc::Rc;
 
-use plexum_block::buf::{Buf, Rope};
+use plexum_block::buf::Rope;
 use plexum_block::device::{Extent, Fua, IoError, ZeroMode};
 use plexum_block::wait::{join, join_all};
 use plexum_engine::volume::{JobStatus, VolumeStatus};
@@ -67,18 +67,6 @@ impl Body {
             }
             Body::Reshaping(moving) => moving.read(offset_bytes, length_bytes).await,
             Body::Pieces(pieces) => pieces.read(offset_bytes, length_bytes).await,
-        }
-    }
-
-    /// Writes as a client does.
-    ///
-    /// # Errors
-    /// As `Volume::write`.
-    pub async fn write_bytes(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        match self {
-            Body::Reshaping(moving) => moving.write(offset_bytes, data, fua).await,
-            _ if self.lends_writes() => self.write_shared(offset_bytes, data, fua).await,
-            _ => self.deref().write(offset_bytes, data, fua).await,
         }
     }
 

@@ -126,7 +126,11 @@ impl Export for VolumeExport {
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         let (volume, _under_way) = self.enter().await?;
         let length_bytes = data.len() as u64;
-        volume.write_bytes(offset_bytes, data, fua).await?;
+        match &*volume {
+            Body::Reshaping(moving) => moving.write(offset_bytes, data, fua).await?,
+            body if body.lends_writes() => body.write_shared(offset_bytes, data, fua).await?,
+            body => body.write(offset_bytes, data, fua).await?,
+        }
         self.count_plex(&volume, Direction::Write, offset_bytes, length_bytes);
         Ok(())
     }

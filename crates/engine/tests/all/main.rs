@@ -23,6 +23,7 @@ mod golden_freebsd;
 mod golden_md;
 mod golden_volumes;
 mod gvinum_scripts;
+mod half_way_images_go_on;
 mod holes_are_told_where_they_are;
 mod hot_spares_take_over;
 mod jobs_suit_their_members;
