@@ -123,6 +123,7 @@ fn a_reshape_goes_on_by_itself_when_its_server_was_killed() {
         (&Value::from("raid6"), &Value::from(5))
     );
     check(&place, size);
+    assert_eq!(status["verdict"], "ok", "{status}");
     done(&place, "fail nas m0");
     done(&place, "fail nas m3");
     check(&place, size);

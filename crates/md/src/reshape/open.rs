@@ -167,6 +167,7 @@ pub async fn open_reshaping<D: Device + Clone, C: Clock + Clone>(
         assembly,
         reshape,
         due,
+        is_beginning: beginning.is_some(),
     };
     let reshaping = opening.open().await?;
     Ok((reshaping, opening.assembly))
@@ -182,6 +183,7 @@ struct Opening<D, C> {
     assembly: Assembly,
     reshape: AssembledReshape,
     due: Due,
+    is_beginning: bool,
 }
 
 /// Members of one volume.
@@ -359,7 +361,8 @@ impl<D: Device + Clone, C: Clock + Clone> Opening<D, C> {
                 Some((record(member.slot, Standing::Active), false))
             }
             (Which::After, AssembledStanding::Rebuilding { .. }) => {
-                match self.reshape.has_filled(member) {
+                // Where nothing has moved yet nobody lacks anything.
+                match self.is_beginning || self.reshape.has_filled(member) {
                     true => Some((record(member.slot, Standing::Active), is_filled)),
                     false => Some((record(None, Standing::Spare), false)), // rebuilt when all has moved
                 }

@@ -418,11 +418,9 @@ fn movement(now: &Situation, before: &Shape, after: &Shape) -> Result<Move, Plan
     let may_go_down = new <= old && back >= unit;
     // With as many data members as before each window is as long as the shift: the larger room is better. Who has
     // nothing in the old geometry is complete as far as it has come upwards alone (R12).
-    let takes_up = may_go_up
-        && (!may_go_down
-            || front >= back
-            || after.member_count > before.member_count
-            || before.organisation.level() != after.organisation.level());
+    // What a relabel has just added has nothing in the old geometry.
+    let is_filled = now.shape != *before;
+    let takes_up = may_go_up && (!may_go_down || front >= back || is_filled);
     let direction = match (may_go_up, may_go_down) {
         (true, _) if takes_up => Direction::Up,
         (_, true) => Direction::Down,

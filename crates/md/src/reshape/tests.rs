@@ -119,6 +119,17 @@ fn a_level_more_is_a_relabel_and_a_move_and_a_level_less_the_other_way_round() {
 }
 
 #[test]
+fn what_is_added_for_q_is_filled_upwards_wherever_there_is_more_room() {
+    let room = Room {
+        front_sectors: 128,
+        back_sectors: 9000,
+    };
+    let now = situation(LEFT_SYMMETRIC, 4, 1, room);
+    let plan = plan(&now, &wish(None, Some(Level::Raid6))).unwrap();
+    assert_eq!(moved(&plan).direction, Direction::Up);
+}
+
+#[test]
 fn where_only_the_name_changes_nothing_moves() {
     let plan = plan(
         &situation(Organisation::Raid4, 4, 0, ROOM),
