@@ -22,6 +22,11 @@ const DEVICE_BYTES: u64 = 3 << 20;
 const STRIP_BYTES: u64 = 4096;
 const MEMBER_BYTES: u64 = 24 * STRIP_BYTES;
 
+thread_local! {
+    /// Volume bytes that are moved before the position follows: a unit at a time, or all that there is room for (R3).
+    static STEP_BYTES: Cell<u64> = const { Cell::new(1) };
+}
+
 /// A device whose sectors are written until the power fails; one of them may be gone before.
 #[derive(Clone)]
 struct Cut {
@@ -184,7 +189,7 @@ fn pool() -> BufPool {
 
 fn request(run_degraded: bool) -> OpenRequest {
     let mut volume = VolumeOptions::default();
-    volume.thresholds.migration_step_bytes = 1; // a unit at a time
+    volume.thresholds.migration_step_bytes = STEP_BYTES.get();
     OpenRequest {
         assemble: Options {
             run_degraded,
@@ -543,6 +548,22 @@ fn carry_on(devices: &[Memory], plan: &Plan, known: &Known, place: &str) {
 #[test]
 fn a_reshape_goes_on_after_a_crash_at_any_write() {
     for case in CASES {
+        STEP_BYTES.set(1);
+        crash_at_any_write(&case);
+    }
+}
+
+#[test]
+fn a_reshape_that_takes_all_the_room_there_is_goes_on_after_a_crash_at_any_write() {
+    for case in CASES {
+        STEP_BYTES.set(1 << 40);
+        crash_at_any_write(&case);
+    }
+}
+
+fn crash_at_any_write(case: &Case) {
+    {
+        let case = *case;
         let (devices, content) = filled(&case);
         let plan = planned(&devices, &case);
         let beginning = Beginning::of(&plan);
