@@ -562,29 +562,26 @@ fn a_reshape_that_takes_all_the_room_there_is_goes_on_after_a_crash_at_any_write
 }
 
 fn crash_at_any_write(case: &Case) {
-    {
-        let case = *case;
-        let (devices, content) = filled(&case);
-        let plan = planned(&devices, &case);
-        let beginning = Beginning::of(&plan);
-        let first = images(&devices);
-        let mut sectors = 1;
-        loop {
-            let devices = copies(&first);
-            let kept = plan.before_bytes.min(plan.after_bytes) as usize;
-            let mut known = Known {
-                content: content[..kept].to_vec(),
-                torn: Vec::new(),
-            };
-            let place = format!("{case:?}, cut after {sectors} sectors");
-            let has_ended = run_until(&devices, beginning.as_ref(), &mut known, sectors, None);
-            look(&devices, &mut known, &place);
-            carry_on(&devices, &plan, &known, &place);
-            if has_ended {
-                break;
-            }
-            sectors += 1 + sectors / 8;
+    let (devices, content) = filled(case);
+    let plan = planned(&devices, case);
+    let beginning = Beginning::of(&plan);
+    let first = images(&devices);
+    let mut sectors = 1;
+    loop {
+        let devices = copies(&first);
+        let kept = plan.before_bytes.min(plan.after_bytes) as usize;
+        let mut known = Known {
+            content: content[..kept].to_vec(),
+            torn: Vec::new(),
+        };
+        let place = format!("{case:?}, cut after {sectors} sectors");
+        let has_ended = run_until(&devices, beginning.as_ref(), &mut known, sectors, None);
+        look(&devices, &mut known, &place);
+        carry_on(&devices, &plan, &known, &place);
+        if has_ended {
+            break;
         }
+        sectors += 1 + sectors / 8;
     }
 }
 
