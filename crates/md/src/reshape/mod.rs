@@ -5,7 +5,8 @@
 //! - the first row moves when every member's superblock says that a reshape has begun (R1), and capacity changes when
 //!   every one says that it has ended (R10);
 //! - a member that an interrupted update left one event behind is brought to where the freshest is before anything is
-//! decided by its own fields (R9): such an update never lies between rows that have moved and a position that says so.
+//!   decided by its own fields (R9): such an update never lies between rows that have moved and a position that says
+//!   so.
 //!
 //! Source: md-reshape.md sections 1, 3 and 8.
 
