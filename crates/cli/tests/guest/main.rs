@@ -12,7 +12,7 @@ const FUNCTIONS: &str = include_str!("functions.sh");
 /// Kills of a server under load; `PLEXUM_KILLS` has another number for a long run.
 const KILLS: &str = "3";
 /// Most that the guest may take, in seconds; a long run sets `PLEXUM_GUEST_S`.
-const GUEST_S: &str = "600";
+const GUEST_S: &str = "1800";
 
 /// A test for each case, and the list of all.
 macro_rules! cases {
