@@ -174,10 +174,7 @@ impl Host {
     async fn finish_reshape(self: &Rc<Self>, hosted: &Rc<Hosted>) -> Result<String, Problem> {
         let goal = hosted.served().ok().and_then(|served| served.memory.goal());
         let last = goal.as_ref().and_then(|goal| goal.relabel());
-        let change = last.map_or(Change::None, |relabel: Relabel| {
-            Change::Relabel(Box::new(relabel))
-        });
-        self.reopen(hosted, change).await?;
+        self.give_last_relabel(hosted, last).await?;
         let served = hosted.served().map_err(|refusal| refusal.problem())?;
         let mut text = format!(
             "{} is reshaped: {} bytes, {} members",
@@ -192,5 +189,26 @@ impl Host {
         }
         served.memory.note_goal(None);
         Ok(text)
+    }
+
+    /// What has moved is opened as what it is now. The goal may be older or newer than the superblocks, since an
+    /// earlier server may have died between the two: an array that has not moved is never relabelled.
+    async fn give_last_relabel(
+        self: &Rc<Self>,
+        hosted: &Rc<Hosted>,
+        last: Option<Relabel>,
+    ) -> Result<(), Problem> {
+        let served = hosted.served().map_err(|refusal| refusal.problem())?;
+        let due = last.filter(|relabel| relabel.is_due(served.volume.geometry()));
+        let is_moved = matches!(*served.volume, Body::Reshaping(_));
+        drop(served);
+        match due {
+            Some(relabel) => {
+                self.reopen(hosted, Change::Relabel(Box::new(relabel)))
+                    .await
+            }
+            None if is_moved => self.reopen(hosted, Change::None).await,
+            None => Ok(()),
+        }
     }
 }

@@ -145,6 +145,17 @@ pub struct Relabel {
     pub after: Shape,
 }
 
+impl Relabel {
+    /// Whether an array of that address map stands where this begins: one that has not moved yet, or is labelled so
+    /// already, does not.
+    #[must_use]
+    pub fn is_due(&self, geometry: &Geometry) -> bool {
+        self.before.organisation == geometry.organisation()
+            && usize::from(self.before.member_count) == geometry.member_count()
+            && u64::from(self.before.strip_sectors) * SECTOR_BYTES == geometry.strip_bytes()
+    }
+}
+
 /// All rows are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {

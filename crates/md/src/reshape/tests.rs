@@ -119,6 +119,23 @@ fn a_level_more_is_a_relabel_and_a_move_and_a_level_less_the_other_way_round() {
 }
 
 #[test]
+fn the_last_relabel_is_due_for_what_has_moved_and_for_nothing_else() {
+    let raid6 = Organisation::Raid6(Raid6Layout::LeftSymmetric);
+    let now = situation(raid6, 5, 0, ROOM);
+    let plan = plan(&now, &wish(None, Some(Level::Raid5))).unwrap();
+    let last = plan.last.clone().unwrap();
+    let is_due = |shape: &Shape| last.is_due(&shape.geometry(now.component_sectors).unwrap());
+    assert!(is_due(&moved(&plan).after));
+    assert!(!is_due(&now.shape), "it has not moved");
+    assert!(!is_due(&plan.after), "it is labelled already");
+    let another_strip = Shape {
+        strip_sectors: 64,
+        ..moved(&plan).after
+    };
+    assert!(!is_due(&another_strip));
+}
+
+#[test]
 fn what_is_added_for_q_is_filled_upwards_wherever_there_is_more_room() {
     let room = Room {
         front_sectors: 128,
