@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::hosted::Hosted;
 use super::registry::Host;
+use super::reopen::end_goal;
 use crate::assembly::{Body, Change, RealDevice};
 use crate::control::request::Answer;
 use crate::memory::Goal;
@@ -123,7 +124,11 @@ impl Host {
         }
         let message = match plan.movement {
             Some(_) => format!("{name}: it is being reshaped to {}", plan.after),
-            None => format!("{name}: it is {} now", plan.after),
+            None => {
+                let served = hosted.served().map_err(|refusal| refusal.problem())?;
+                let has_lost = end_goal(&served).await;
+                format!("{name}: it is {} now{has_lost}", plan.after)
+            }
         };
         Ok(json!({"message": message, "plan": told}))
     }

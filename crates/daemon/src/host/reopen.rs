@@ -173,22 +173,16 @@ impl Host {
 
     async fn finish_reshape(self: &Rc<Self>, hosted: &Rc<Hosted>) -> Result<String, Problem> {
         let goal = hosted.served().ok().and_then(|served| served.memory.goal());
-        let last = goal.as_ref().and_then(|goal| goal.relabel());
+        let last = goal.and_then(|goal| goal.relabel());
         self.give_last_relabel(hosted, last).await?;
         let served = hosted.served().map_err(|refusal| refusal.problem())?;
-        let mut text = format!(
-            "{} is reshaped: {} bytes, {} members",
+        let has_lost = end_goal(&served).await;
+        Ok(format!(
+            "{} is reshaped: {} bytes, {} members{has_lost}",
             hosted.name(),
             served.volume.volume_bytes(),
             served.facts.slots
-        );
-        if goal.is_some_and(|goal| goal.has_log)
-            && let Err(error) = served.volume.set_log(true).await
-        {
-            text += &format!("; it has a bitmap and no stripe log now: {error}");
-        }
-        served.memory.note_goal(None);
-        Ok(text)
+        ))
     }
 
     /// What has moved is opened as what it is now. The goal may be older or newer than the superblocks, since an
@@ -210,5 +204,20 @@ impl Host {
             None if is_moved => self.reopen(hosted, Change::None).await,
             None => Ok(()),
         }
+    }
+}
+
+/// The goal is reached: the stripe log that there was is back, and nothing is left to do. What to add where there is
+/// none now.
+pub(super) async fn end_goal(served: &Served) -> String {
+    let had_log = served.memory.goal().is_some_and(|goal| goal.has_log);
+    let log = match had_log {
+        true => served.volume.set_log(true).await,
+        false => Ok(false),
+    };
+    served.memory.note_goal(None);
+    match log {
+        Ok(_) => String::new(),
+        Err(error) => format!("; it has a bitmap and no stripe log now: {error}"),
     }
 }
