@@ -157,6 +157,25 @@ fn from_raid6_to_raid5_a_member_is_a_spare_at_the_end() {
 }
 
 #[test]
+fn a_stripe_log_is_there_again_as_soon_as_only_the_name_has_changed() {
+    let place = Place::in_memory("grow-name");
+    done(
+        &place,
+        "create nas --level 4 --strip 64K --consistency log --member-size 32M m0 m1 m2 m3 -y",
+    );
+    let server = Server::start(&place, "m0 m1 m2 m3");
+    fill(&place, SEED);
+    let size = usize::try_from(size_bytes(&place)).unwrap();
+    assert_eq!(status(&place)["consistency"], "log");
+    done(&place, "grow nas --level 5");
+    let told = status(&place);
+    assert_eq!(told["level"], "raid5");
+    assert_eq!(told["consistency"], "log");
+    check(&place, size);
+    server.stop(&place);
+}
+
+#[test]
 fn what_would_lose_something_is_refused_before_anything_moves() {
     let (place, server, size) = raid5("grow-refused");
     let refused = |words: &str, what: &str| {
