@@ -89,8 +89,14 @@ pub fn command(key: KeyEvent, model: &Model, question: Option<&Question>) -> Com
     if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
         return Command::Quit;
     }
+    // A terminal sends Escape and Alt as the same byte: Escape and a quick key after it arrive as that key with Alt.
+    // Escape is what was meant where a window is open: nothing is typed or done by the key behind it.
+    let code = match key.modifiers.contains(KeyModifiers::ALT) {
+        true => KeyCode::Esc,
+        false => key.code,
+    };
     if let Some(question) = question {
-        return in_window(key.code, question);
+        return in_window(code, question);
     }
     match key.code {
         KeyCode::Char('q') | KeyCode::Esc => Command::Quit,

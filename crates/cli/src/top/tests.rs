@@ -202,6 +202,26 @@ fn an_action_shows_its_plan_and_does_nothing_before_it_is_agreed_to() {
 }
 
 #[test]
+fn a_key_pressed_right_after_escape_closes_the_window_and_does_nothing_else() {
+    let model = model();
+    let wish = r#"{"action": "scrub"}"#.into();
+    let question = Question::Plan {
+        wish,
+        title: String::new(),
+        lines: Vec::new(),
+        field: None,
+        what: None,
+        typed: String::new(),
+    };
+    let key = KeyEvent::new(KeyCode::Enter, KeyModifiers::ALT);
+    assert_eq!(
+        command(key, &model, Some(&question)),
+        Command::Show(None),
+        "Escape and Enter come as one key"
+    );
+}
+
+#[test]
 fn an_acknowledgement_takes_a_reason_that_is_typed() {
     let model = model();
     let Command::Plan { wish, .. } = press(KeyCode::Char('a'), &model, None) else {
