@@ -162,6 +162,8 @@ pub enum Mutant {
     CountsNotLevelled,
     /// A member comes back by a bitmap that no longer names all it has missed (W7).
     ReAddIgnoresHistory,
+    /// A member that was away while rows moved catches up by the bitmap alone (W7, R8).
+    ReAddIgnoresShape,
     /// A member that comes back by the bitmap is read where its bad-block list says that it was never written (W7).
     ReAddForgetsBadBlocks,
     /// Bitmap bits are cleared although a member that needs them is away (W7).
@@ -290,6 +292,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::OwnRoleBelieved,
     Mutant::CountsNotLevelled,
     Mutant::ReAddIgnoresHistory,
+    Mutant::ReAddIgnoresShape,
     Mutant::ReAddForgetsBadBlocks,
     Mutant::ClearWhileDegraded,
     Mutant::ForcedStartForgetsDoubt,
