@@ -8,7 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::ci;
 
 /// Each processor spends so much of the time, in parts of the whole, on arrays of a kind.
-const KINDS: [(&str, f64); 3] = [("all", 0.8), ("gmirror", 0.1), ("gvinum", 0.1)];
+const KINDS: [(&str, f64); 4] = [
+    ("all", 0.7),
+    ("reshape", 0.15),
+    ("gmirror", 0.075),
+    ("gvinum", 0.075),
+];
 
 /// More seeds than any processor gets through.
 const SEEDS_MAX: u64 = 10_000_000;

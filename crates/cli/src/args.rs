@@ -447,8 +447,8 @@ pub struct Sim {
     /// Print what happens, one line per event
     #[arg(long)]
     pub trace: bool,
-    /// Format of the arrays: md, gmirror or gvinum
-    #[arg(long, value_name = "FORMAT", default_value = "md", value_parser = ["md", "gmirror", "gvinum"])]
+    /// Format of the arrays: md, gmirror or gvinum; reshape: md arrays that get another shape while they are served
+    #[arg(long, value_name = "FORMAT", default_value = "md", value_parser = ["md", "gmirror", "gvinum", "reshape"])]
     pub format: String,
     /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512,
     /// gfni-avx512

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_sim::bsd::{Format, Plan};
 use plexum_sim::md::scenario::{Options, Scenario};
+use plexum_sim::reshape::Plan as ReshapePlan;
 use plexum_sim::run::Report;
-use plexum_sim::seeds::{Seeded, run_seeds, run_seeds_of};
+use plexum_sim::seeds::{Seeded, run_seeds, run_seeds_of, run_seeds_of_reshapes};
 use plexum_sim::world::Tracing;
 use serde_json::json;
 
@@ -23,6 +24,34 @@ const TRACE_LINES: usize = 40;
 /// Time between two lines of progress.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
+/// What is built of the disks.
+#[derive(Clone, Copy)]
+enum Built {
+    Md,
+    Set(Format),
+    Reshape,
+}
+
+impl Built {
+    fn named(word: &str) -> Self {
+        let set = Format::ALL.into_iter().find(|format| format.name() == word);
+        match (set, word) {
+            (Some(format), _) => Self::Set(format),
+            (None, "reshape") => Self::Reshape,
+            (None, _) => Self::Md,
+        }
+    }
+
+    /// The option that asks for it again.
+    fn option(self) -> String {
+        match self {
+            Self::Md => String::new(),
+            Self::Set(format) => format!(" --format {}", format.name()),
+            Self::Reshape => " --format reshape".to_owned(),
+        }
+    }
+}
+
 /// Runs the command. Exit code 1 on a violation.
 ///
 /// # Errors
@@ -33,20 +62,20 @@ pub fn run(args: &Sim, screen: &Screen) -> Outcome {
             .hint("for example:   plexum sim --seed 42 --trace"));
     }
     force_parity(&args.parity)?;
-    let format = Format::ALL
-        .into_iter()
-        .find(|format| format.name() == args.format);
+    let built = Built::named(&args.format);
     let tracing = if args.trace {
         Tracing::Lines
     } else {
         Tracing::Hash
     };
-    match (args.seed, format) {
-        (Some(seed), Some(format)) => Ok(one(&Plan::new(seed, format), tracing, screen)),
-        (Some(seed), None) => Ok(one(&scenario(seed), tracing, screen)),
-        (None, Some(format)) => many(args, Some(format), screen),
-        (None, None) => many(args, None, screen),
-    }
+    let Some(seed) = args.seed else {
+        return many(args, built, screen);
+    };
+    Ok(match built {
+        Built::Md => one(&scenario(seed), tracing, screen),
+        Built::Set(format) => one(&Plan::new(seed, format), tracing, screen),
+        Built::Reshape => one(&ReshapePlan::new(seed), tracing, screen),
+    })
 }
 
 /// The scenario of a seed of md arrays.
@@ -125,7 +154,7 @@ impl Limit {
     }
 }
 
-fn many(args: &Sim, format: Option<Format>, screen: &Screen) -> Outcome {
+fn many(args: &Sim, built: Built, screen: &Screen) -> Outcome {
     let mut limit = Limit::new(args, screen);
     // With a time limit alone the seeds go on until it is over.
     let seeds = args.seeds.unwrap_or(match args.minutes {
@@ -142,21 +171,21 @@ fn many(args: &Sim, format: Option<Format>, screen: &Screen) -> Outcome {
     };
     let first = args.from.unwrap_or(0);
     let seeds = first..first.saturating_add(seeds);
-    let report = match format {
-        None => run_seeds(seeds, &Options::default(), None, &mut progress),
-        Some(format) => run_seeds_of(seeds, format, None, &mut progress),
+    let report = match built {
+        Built::Md => run_seeds(seeds, &Options::default(), None, &mut progress),
+        Built::Set(format) => run_seeds_of(seeds, format, None, &mut progress),
+        Built::Reshape => run_seeds_of_reshapes(seeds, None, &mut progress),
     };
     limit.finish();
     let mut fields = serde_json::to_value(&report).unwrap_or_default();
     screen.line(report.to_string().trim_end());
     if let Some(failure) = report.failures.first() {
-        fields["minimised"] = match format {
-            Some(format) => minimised(&Plan::new(failure.seed, format), screen),
-            None => minimised(&scenario(failure.seed), screen),
+        fields["minimised"] = match built {
+            Built::Md => minimised(&scenario(failure.seed), screen),
+            Built::Set(format) => minimised(&Plan::new(failure.seed, format), screen),
+            Built::Reshape => minimised(&ReshapePlan::new(failure.seed), screen),
         };
-        let of = format.map_or(String::new(), |format| {
-            format!(" --format {}", format.name())
-        });
+        let of = built.option();
         screen.line(format!(
             "to see it:   plexum sim --seed {}{of} --trace",
             failure.seed

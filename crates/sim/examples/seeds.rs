@@ -1,6 +1,6 @@
 //! Runs seeds of the real engine and prints the report: `cargo run -p plexum-sim --example seeds -- FIRST COUNT
 //! [LEVEL]`. `minutes=N` ends it after so long, however many seeds there were. A finding is exit code 1. `gmirror` or
-//! `gvinum` in place of the level runs arrays of these formats.
+//! `gvinum` in place of the level runs arrays of these formats, `reshape` md arrays that get another shape.
 
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -12,8 +12,9 @@ use plexum_sim::md::Level;
 use plexum_sim::md::drill::Drill;
 use plexum_sim::md::scenario::{Options, Scenario};
 use plexum_sim::mutants::{MutantResult, options_for};
+use plexum_sim::reshape::Plan as ReshapePlan;
 use plexum_sim::run::Report;
-use plexum_sim::seeds::{Seeded, hunt_with, run_seeds, run_seeds_of};
+use plexum_sim::seeds::{Seeded, hunt_with, run_seeds, run_seeds_of, run_seeds_of_reshapes};
 use plexum_sim::world::{Outcome, Tracing};
 
 fn main() -> ExitCode {
@@ -36,6 +37,19 @@ fn main() -> ExitCode {
         let seeds = first..first + count;
         let mut teller = teller(minutes(&arguments));
         return finish(&run_seeds_of(seeds, *format, None, &mut teller));
+    }
+    if arguments.get(2).is_some_and(|word| word == "reshape") {
+        if is_traced {
+            let plan = ReshapePlan::new(first);
+            let outcome = plan.run(Tracing::Lines, None);
+            return show(&plan.to_string(), &outcome);
+        }
+        let mut teller = teller(minutes(&arguments));
+        return finish(&run_seeds_of_reshapes(
+            first..first + count,
+            None,
+            &mut teller,
+        ));
     }
     let mut options = Options::default();
     keep_levels(&mut options, &arguments);

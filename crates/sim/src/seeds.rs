@@ -11,6 +11,7 @@ use crate::md::run_scenario;
 use crate::md::scenario::{Options, Scenario};
 use crate::minimise::minimise;
 use crate::mutants::{self, MutantResult, hunt_by};
+use crate::reshape::{self, Plan as ReshapePlan};
 use crate::run::{self, Report, run_plans};
 use crate::world::{Outcome, Tracing, run_plan};
 
@@ -39,6 +40,12 @@ impl Seeded for SetPlan {
     }
 }
 
+impl Seeded for ReshapePlan {
+    fn run(&self, tracing: Tracing, mutant: Option<Mutant>) -> Outcome {
+        run_plan::<reshape::Array>(self, tracing, mutant)
+    }
+}
+
 /// Runs seeds of md arrays.
 pub fn run_seeds(
     seeds: Range<u64>,
@@ -60,6 +67,16 @@ pub fn run_seeds_of(
     run_plans(seeds, |seed| SetPlan::new(seed, format), run, progress)
 }
 
+/// Runs seeds of reshapes of md arrays.
+pub fn run_seeds_of_reshapes(
+    seeds: Range<u64>,
+    mutant: Option<Mutant>,
+    progress: &mut dyn FnMut(&Report) -> ControlFlow<()>,
+) -> Report {
+    let run = |plan: &ReshapePlan| plan.run(Tracing::Hash, mutant);
+    run_plans(seeds, ReshapePlan::new, run, progress)
+}
+
 /// The format that a deliberate bug is hunted on; `None`: it is one of md arrays.
 #[must_use]
 pub fn format_for(mutant: Mutant) -> Option<Format> {
@@ -72,6 +89,12 @@ pub fn format_for(mutant: Mutant) -> Option<Format> {
     }
 }
 
+/// Whether a deliberate bug is one of reshapes of md arrays.
+#[must_use]
+pub fn is_of_reshapes(mutant: Mutant) -> bool {
+    matches!(mutant, Mutant::ReAddIgnoresShape)
+}
+
 /// Hunts a deliberate bug over seeds, on md arrays or on the format that it belongs to.
 #[must_use]
 pub fn hunt(mutant: Mutant, seeds: Range<u64>) -> MutantResult {
@@ -81,6 +104,11 @@ pub fn hunt(mutant: Mutant, seeds: Range<u64>) -> MutantResult {
 /// The same with other options than those of the bug; formats of FreeBSD have none.
 #[must_use]
 pub fn hunt_with(mutant: Mutant, options: &Options, seeds: Range<u64>) -> MutantResult {
+    if is_of_reshapes(mutant) {
+        return hunt_by(mutant, seeds, |seed, mutant| {
+            ReshapePlan::new(seed).run(Tracing::Hash, mutant)
+        });
+    }
     match format_for(mutant) {
         Some(format) => hunt_by(mutant, seeds, |seed, mutant| {
             SetPlan::new(seed, format).run(Tracing::Hash, mutant)

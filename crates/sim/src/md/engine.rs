@@ -12,25 +12,23 @@ use std::time::Duration;
 use plexum_block::buf::Buf;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError, ZeroMode};
-use plexum_block::wait::{first, join};
+use plexum_block::wait::join;
 use plexum_engine::balance::Policy;
 use plexum_engine::shard::ShardCounters;
 use plexum_engine::state::{MemberId, Standing};
 use plexum_engine::threshold::Threshold;
 use plexum_engine::upkeep::scrub::ScrubMode;
-use plexum_engine::volume::{
-    JobKind, MEMBER_TIMEOUT, MemberStatus, NewMember, Volume, VolumeOptions,
-};
+use plexum_engine::volume::{JobKind, MemberStatus, NewMember, Volume, VolumeOptions};
 use plexum_exec::Spawner;
-use plexum_format::md::{MdVersion, Superblock};
 use plexum_front::export::ZeroRequest;
 use plexum_layout::Organisation;
 use plexum_md::assemble::{AssembleCode, Options, StaleUse};
 use plexum_md::create::{NewArray, Start, plan, write_new};
-use plexum_md::open::{OpenError, OpenRequest, examine, former_member, open_volume};
+use plexum_md::open::{OpenError, OpenRequest, open_volume};
 
 use super::crew::Crew;
 use super::front::Front;
+use super::identity::{Identities, own_superblock, uuid, version};
 use super::scenario::Scenario;
 use super::slots::{ScrubFound, ScrubPlace, Setting, SlotArray, SlotMemory, StaleRead, Status};
 use super::spec::{Level, Spec};
@@ -54,32 +52,11 @@ pub struct Engine {
     /// Satellites beside it, in some others.
     crew: Option<Crew>,
     context: Context,
-    uuid: [u8; 16],
     /// Data offset of the members known at the start, by disk; a new member gets the common one.
     offsets: RefCell<BTreeMap<u32, u64>>,
     common_offset: u64,
-    identities: Cell<u64>,
+    identities: Identities,
     scrub_mismatch: Cell<bool>,
-}
-
-fn uuid(seed: u64, number: u64) -> [u8; 16] {
-    let (a, b) = (
-        mix(seed ^ mix(number)),
-        mix(seed.wrapping_add(mix(number + 77))),
-    );
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&a.to_le_bytes());
-    bytes[8..].copy_from_slice(&b.to_le_bytes());
-    bytes
-}
-
-fn version(metadata: u32) -> MdVersion {
-    match metadata {
-        90 => MdVersion::V090,
-        100 => MdVersion::V10,
-        110 => MdVersion::V11,
-        _ => MdVersion::V12,
-    }
 }
 
 fn volume_options(setting: &Setting) -> VolumeOptions {
@@ -106,25 +83,13 @@ fn volume_options(setting: &Setting) -> VolumeOptions {
 }
 
 impl Engine {
-    /// Superblock of a disk when it belongs to this array.
-    async fn own_superblock(
-        context: &Context,
-        array: [u8; 16],
-        disk: &SimDisk,
-    ) -> Option<Superblock> {
-        let examined = examine(disk, &context.pool, 0, &device_name(disk))
-            .await
-            .ok()?;
-        (examined.superblock.array_uuid == array).then_some(examined.superblock)
-    }
-
     /// Starts the array from these disks.
     async fn open(setting: &Setting, disks: &[SimDisk], options: Options) -> Result<Self, Refusal> {
         let context = &setting.context;
         let array = uuid(context.seed, 0);
         let mut devices = Vec::new();
         for disk in disks {
-            if Self::own_superblock(context, array, disk).await.is_some() {
+            if own_superblock(context, array, disk).await.is_some() {
                 devices.push((device_name(disk), disk.clone()));
             }
         }
@@ -166,10 +131,9 @@ impl Engine {
             front,
             crew,
             context: context.clone(),
-            uuid: array,
             common_offset: offsets.values().next().copied().unwrap_or(0),
             offsets: RefCell::new(offsets),
-            identities: Cell::new(0),
+            identities: Identities::default(),
             scrub_mismatch: Cell::new(false),
         })
     }
@@ -183,42 +147,23 @@ impl Engine {
         found.ok_or_else(|| "the slot is empty".to_owned())
     }
 
-    /// What the volume is given when a disk is added. Nobody waits for ever for a disk that does not answer.
+    /// What the volume is given when a disk is added.
     async fn new_member(
         &self,
         number: u32,
         disks: &[SimDisk],
     ) -> Result<NewMember<SimDisk>, String> {
-        members::remove_former(&self.volume, number).await?;
         let disk = disks[number as usize].reopen();
-        let new = Cell::new(None);
-        let looking = async { new.set(Some(self.look_at(&disk).await)) };
-        first(looking, self.context.clock.sleep(MEMBER_TIMEOUT)).await;
-        let new = new.into_inner().ok_or("the disk does not answer")?;
+        let new = self
+            .identities
+            .new_member(&self.context, &self.volume, disk);
+        let new = new.await?;
         let mut offsets = self.offsets.borrow_mut();
         offsets.insert(number, self.common_offset);
         if let Some(crew) = &self.crew {
             crew.meet(&disks[number as usize]);
         }
         Ok(new)
-    }
-
-    async fn look_at(&self, disk: &SimDisk) -> NewMember<SimDisk> {
-        let superblock = Self::own_superblock(&self.context, self.uuid, disk).await;
-        let former = match superblock {
-            Some(superblock) => former_member(disk, &self.context.pool, &superblock).await,
-            None => None,
-        };
-        let count = self.identities.get() + 1;
-        self.identities.set(count);
-        let now = self.context.clock.now_ns();
-        NewMember {
-            name: device_name(disk),
-            device: disk.clone(),
-            identity: uuid(self.context.seed ^ now, 1000 + count),
-            is_write_mostly: false,
-            former,
-        }
     }
 
     /// What the satellites have served by themselves, and what they gave to the home.

@@ -15,6 +15,7 @@ pub mod drill;
 pub mod engine;
 mod foreign;
 pub mod front;
+pub(crate) mod identity;
 pub mod reference;
 mod rules;
 pub mod scenario;

@@ -295,6 +295,14 @@ impl<S: Rules> World<S> {
         now - *quiet_since_ns.get_or_insert(now) >= due.rest_ns
     }
 
+    /// Lets clients and operations end what they have begun, and begin nothing more in this life. Whether they did.
+    pub(crate) fn quiesce(&mut self) -> bool {
+        let scene = Rc::clone(&self.scene);
+        scene.life_quota.set(0);
+        scene.rest_until_ns.set(0);
+        self.drive_until(|| scene.busy.get() == 0)
+    }
+
     /// Drives with no crash until `is_done`. Whether that came.
     pub(crate) fn drive_until(&mut self, is_done: impl Fn() -> bool) -> bool {
         self.drive(None, is_done) == Drive::Done
