@@ -25,6 +25,7 @@ mod golden_volumes;
 mod gvinum_scripts;
 mod half_way_images_go_on;
 mod holes_are_told_where_they_are;
+mod hostile_reshapes_stay_in_bounds;
 mod hot_spares_take_over;
 mod jobs_suit_their_members;
 mod md_arrays_are_reshaped;

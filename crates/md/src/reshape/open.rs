@@ -314,7 +314,8 @@ impl<D: Device + Clone, C: Clock + Clone> Opening<D, C> {
                 .data_offset_bytes
                 .saturating_add(member.data_size_bytes);
             let needed = start.saturating_add(geometry.component_bytes());
-            if end > device.info().size_bytes || record.slot.is_some() && needed > end {
+            let is_outside = end > device.info().size_bytes || start > end;
+            if is_outside || record.slot.is_some() && needed > end {
                 return Err(OpenError::Io {
                     index: member.index,
                     error: IoError::OutOfRange,
@@ -328,7 +329,7 @@ impl<D: Device + Clone, C: Clock + Clone> Opening<D, C> {
                 name: name.clone(),
                 device: Some(device.clone()),
                 record,
-                data: start..end.max(start),
+                data: start..end,
                 bad,
             });
         }
