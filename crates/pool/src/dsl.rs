@@ -113,6 +113,11 @@ pub(crate) fn dead_blocks() -> NewObject {
     )
 }
 
+/// The root pointer of a data set.
+pub(crate) fn root_of(dataset: &DnodeImage) -> PointerImage {
+    PointerImage::of(dataset.bonus().get(8 * set::ROOT..).unwrap_or_default())
+}
+
 /// Adds to a word of a bonus area; the sums never go below zero on a sound pool, and stop there on another.
 pub(crate) fn add_word(dnode: &mut DnodeImage, word: usize, delta: i64) {
     let sum = dnode.bonus_word(word).cast_signed().saturating_add(delta);

@@ -6,7 +6,7 @@
 //! - the members always hold a whole root: the last one that was committed, or the one before while the next is being
 //!   written;
 //! - nothing that one of the last roots reaches is overwritten;
-//! - a pool is written only when all its members are there and all its active features are known;
+//! - a pool is written only when all its active features are known, and its members are there or spared knowingly;
 //! - no thread, no file, no clock.
 //!
 //! Source: zfs-write.md.
@@ -20,10 +20,13 @@ mod dsl;
 mod error;
 mod ground;
 mod live;
+mod log;
 #[cfg(test)]
 #[path = "../tests/common/memory.rs"]
 mod memory;
+mod missed;
 mod open;
+mod replay;
 mod seed;
 mod set;
 mod space;
@@ -39,6 +42,7 @@ pub use create::{
 };
 pub use error::PoolError;
 pub use live::{LivePool, LiveVolume};
-pub use open::{FEATURES_WRITABLE, Foreign};
+pub use log::Logged;
+pub use open::{Absent, FEATURES_WRITABLE, Foreign, WriteOptions};
 pub use state::WritablePool;
 pub use volume::{NewVolume, OpenVolume};

@@ -1,7 +1,8 @@
 //! A pool that is served: requests of clients, and commits that several of them share.
 //!
 //! Invariants:
-//! - a flush is answered after a commit that began when everything answered before it was in memory;
+//! - a flush is answered after a commit, or what the intent logs need instead of one, that began when everything answered
+//!   before it was in memory;
 //! - what waits for a commit never takes more memory than the limit: a write that would exceed it commits first;
 //! - requests have the pool one after another.
 
@@ -14,6 +15,7 @@ use plexum_block::device::{Device, IoError};
 use plexum_block::wait::Mutex;
 
 use crate::error::PoolError;
+use crate::log::Logged;
 use crate::state::WritablePool;
 use crate::volume::OpenVolume;
 
@@ -88,9 +90,20 @@ impl<D: Device, C: Clock> LivePool<D, C> {
             if self.durable.get() >= wanted {
                 return pool.check_frozen();
             }
-            self.commit(pool).await
+            self.make_durable(pool).await
         })
         .await
+    }
+
+    /// A flush goes into the intent logs when that is possible, else it is a commit.
+    async fn make_durable(&self, pool: &mut WritablePool<D>) -> Result<(), PoolError> {
+        let taken = self.taken.get();
+        // A log that cannot be written is no reason to fail: a commit does without it.
+        if pool.log().await == Ok(Logged::Durable) {
+            self.durable.set(taken);
+            return Ok(());
+        }
+        self.commit(pool).await
     }
 
     /// Commits, and says in the labels that the pool may be taken elsewhere. Nothing is to be written afterwards.
@@ -115,7 +128,12 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
     /// # Errors
     /// Those of [`WritablePool::open_volume`].
     pub async fn open(pool: &Rc<LivePool<D, C>>, name: &str) -> Result<Self, PoolError> {
-        let volume = pool.with(async |pool| pool.open_volume(name).await).await?;
+        let open = async |pool: &mut WritablePool<D>| {
+            let volume = pool.open_volume(name).await?;
+            pool.use_log(&volume);
+            Ok(volume)
+        };
+        let volume = pool.with(open).await?;
         Ok(Self {
             pool: Rc::clone(pool),
             volume,

@@ -16,11 +16,10 @@ use plexum_format::zfs::{DnodeImage, NewObject, PointerImage};
 
 use crate::error::PoolError;
 use crate::tree::{Changes, Grown, KIND_DNODES, Source, Writer, pointer_to};
+use crate::volume::TYPE_OFFSET;
 
 /// Bytes of the block of a new object set.
 const SET_BYTES: usize = 4096;
-/// Where it has its type.
-const TYPE_OFFSET: usize = 704;
 /// Bytes of a block of dnodes, and of the pointers to them in new sets.
 const DNODE_BLOCK_BYTES: u64 = 16 << 10;
 const DNODE_INDIRECT_SHIFT: u8 = 14;
@@ -35,6 +34,18 @@ pub(crate) const SMALL_INDIRECT_SHIFT: u8 = 14;
 pub(crate) struct Changed {
     pub dnode: DnodeImage,
     pub blocks: Changes,
+    /// Those of the blocks that were written to their final places already.
+    pub placed: BTreeMap<u64, PointerImage>,
+}
+
+impl Changed {
+    fn of(dnode: DnodeImage) -> Self {
+        Self {
+            dnode,
+            blocks: Changes::new(),
+            placed: BTreeMap::new(),
+        }
+    }
 }
 
 /// An object set.
@@ -96,11 +107,9 @@ impl SetState {
 
     /// Lets the set be written although no object of it is changed: the free slot 0 counts as one.
     pub fn touch(&mut self) {
-        let free = Changed {
-            dnode: DnodeImage::free(),
-            blocks: Changes::new(),
-        };
-        self.changed.insert(0, free);
+        self.changed
+            .entry(0)
+            .or_insert_with(|| Changed::of(DnodeImage::free()));
     }
 
     /// The dnode whose data are all others.
@@ -160,13 +169,7 @@ impl SetState {
     ) -> Result<&mut Changed, PoolError> {
         if !self.changed.contains_key(&number) {
             let dnode = self.dnode(source, number).await?;
-            self.changed.insert(
-                number,
-                Changed {
-                    dnode,
-                    blocks: Changes::new(),
-                },
-            );
+            self.changed.insert(number, Changed::of(dnode));
         }
         Ok(self
             .changed
@@ -187,13 +190,7 @@ impl SetState {
         self.next_number = number + 1;
         let mut dnode = DnodeImage::new(new);
         dnode.set_plain();
-        self.changed.insert(
-            number,
-            Changed {
-                dnode,
-                blocks: Changes::new(),
-            },
-        );
+        self.changed.insert(number, Changed::of(dnode));
         Ok(number)
     }
 
@@ -470,13 +467,16 @@ impl SetState {
                 .get_mut(&number)
                 .expect("its number is in the list");
             let blocks = std::mem::take(&mut changed.blocks);
+            let placed = std::mem::take(&mut changed.placed);
             writer
-                .write_object(number, &mut changed.dnode, &blocks)
+                .write_object(number, &mut changed.dnode, &blocks, &placed)
                 .await?;
         }
         let blocks = self.dnode_blocks(writer.source).await?;
         let mut meta = self.meta();
-        writer.write_object(0, &mut meta, &blocks).await?;
+        writer
+            .write_object(0, &mut meta, &blocks, &BTreeMap::new())
+            .await?;
         self.block[..DNODE_BYTES].copy_from_slice(&meta.0);
         let fill = (0..meta.pointer_count())
             .map(|n| meta.pointer(n).fill())

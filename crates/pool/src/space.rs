@@ -358,6 +358,19 @@ impl Space {
         Ok(())
     }
 
+    /// Keeps space from being used that is free in the maps; it waits like what is given back.
+    pub fn withhold(&mut self, dva: &Dva) -> Result<(), PoolError> {
+        let what = || PoolError::invalid("intent log", "it names space that is in use");
+        let key = self.metaslab_of(dva).ok_or_else(what)?;
+        let one = self.metaslabs.get_mut(&key).expect("it was just found");
+        let range = dva.offset_bytes..dva.offset_bytes.saturating_add(dva.allocated_bytes);
+        if range.end > one.end_bytes() || !one.free.take(range.clone()) {
+            return Err(what());
+        }
+        let _ = one.cancelled.add(range);
+        Ok(())
+    }
+
     /// The transaction group is durable.
     pub fn committed(&mut self) -> Result<(), PoolError> {
         self.metaslabs

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use plexum_format::zfs::NvList;
 
 use crate::ground::Ground;
+use crate::log::Log;
+use crate::missed::MissedTxgs;
 use crate::set::SetState;
 use crate::space::Space;
 use crate::tree::Source;
@@ -52,6 +54,10 @@ pub struct WritablePool<D> {
     pub(crate) txg: u64,
     pub(crate) frozen: Option<String>,
     pub(crate) pending: Pending,
+    /// Intent logs of volumes that are written, by the number of their data set.
+    pub(crate) logs: BTreeMap<u64, Log>,
+    /// Transaction groups that members missed, by their identity.
+    pub(crate) missed: BTreeMap<u64, MissedTxgs>,
 }
 
 /// What waits for the next commit.

@@ -11,9 +11,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::device::Device;
-use plexum_format::zfs::dnode::DNODE_BYTES;
+use plexum_format::zfs::NewObject;
 use plexum_format::zfs::zap_write::MicroHead;
-use plexum_format::zfs::{NewObject, PointerImage};
 
 use crate::create::{GroupKind, Identities};
 use crate::dsl::{self, kind, object};
@@ -23,16 +22,15 @@ use crate::set::SetState;
 use crate::space::Purpose;
 use crate::state::{ConfigState, WritablePool};
 
-const DATA_OBJECT: u64 = 1;
+pub(crate) const DATA_OBJECT: u64 = 1;
 const PROPERTIES_OBJECT: u64 = 2;
-const SET_VOLUME: u64 = 3;
+pub(crate) const SET_VOLUME: u64 = 3;
+/// Where the block of an object set says what it is.
+pub(crate) const TYPE_OFFSET: usize = 704;
 /// Blocks of volumes: powers of two in these borders.
 const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 512..=128 << 10;
 /// Longest name of a data set.
 const NAME_BYTES_MAX: usize = 255;
-/// Where an object set has the header of its intent log, and the pointer in it.
-const LOG_HEAD_OFFSET: usize = DNODE_BYTES;
-const LOG_POINTER_OFFSET: usize = LOG_HEAD_OFFSET + 16;
 
 /// What a new volume shall be.
 #[derive(Clone, Debug)]
@@ -199,8 +197,7 @@ impl<D: Device> WritablePool<D> {
     /// Finds a volume, to read and write it.
     ///
     /// # Errors
-    /// `Refused` when there is none of that name, or one that is not written: with reservations, or with an intent log
-    /// that has to be replayed first.
+    /// `Refused` when there is none of that name, or one that is not written: with reservations.
     pub async fn open_volume(&mut self, name: &str) -> Result<OpenVolume, PoolError> {
         let refuse =
             |reason: String| PoolError::Refused(format!("{name} is not written: {reason}"));
@@ -210,7 +207,7 @@ impl<D: Device> WritablePool<D> {
         let dataset = dnode.bonus_word(dsl::dir::HEAD);
         if !self.sets.contains_key(&dataset) {
             let head = self.meta.dnode(&self.source, dataset).await?;
-            let root = PointerImage::of(head.bonus().get(8 * dsl::set::ROOT..).unwrap_or_default());
+            let root = dsl::root_of(&head);
             if root.is_hole() {
                 return Err(refuse("it holds nothing yet".into()));
             }
@@ -218,15 +215,9 @@ impl<D: Device> WritablePool<D> {
             self.sets.insert(dataset, set);
         }
         let set = &self.sets[&dataset];
-        let set_kind = set.block.get(704).copied().unwrap_or(0);
+        let set_kind = set.block.get(TYPE_OFFSET).copied().unwrap_or(0);
         if u64::from(set_kind) != SET_VOLUME {
             return Err(refuse("it is no volume".into()));
-        }
-        let log = PointerImage::of(set.block.get(LOG_POINTER_OFFSET..).unwrap_or_default());
-        if !log.is_hole() {
-            return Err(refuse(
-                "it has an intent log, which has to be replayed by OpenZFS first".into(),
-            ));
         }
         let size = set
             .zap_number(&self.source, PROPERTIES_OBJECT, "size")
@@ -351,6 +342,11 @@ impl<D: Device> WritablePool<D> {
             changed.blocks.insert(id, Some(Rc::new(block)));
             done += step;
         }
+        let range = offset_bytes..offset_bytes + bytes.len() as u64;
+        self.unplace(volume.dataset, offset_bytes / volume.block_bytes..last + 1)?;
+        if let Some(log) = self.logs.get_mut(&volume.dataset) {
+            log.write(range);
+        }
         Ok(())
     }
 
@@ -384,6 +380,9 @@ impl<D: Device> WritablePool<D> {
         let set = self.sets.get_mut(&volume.dataset);
         let set = set.ok_or_else(|| PoolError::Refused(format!("{} is not open", volume.name)))?;
         let id_max = set.dnode(&self.source, DATA_OBJECT).await?.block_id_max();
+        self.unplace(volume.dataset, first..last)?;
+        let set = self.sets.get_mut(&volume.dataset);
+        let set = set.expect("it was found above");
         let changed = set.change(&self.source, DATA_OBJECT).await?;
         changed.blocks.retain(|id, _| !(first..last).contains(id));
         // Beyond the highest block nothing was ever written.
@@ -395,6 +394,9 @@ impl<D: Device> WritablePool<D> {
             .expect("it was found above");
         let changed = set.change(&self.source, DATA_OBJECT).await?;
         changed.blocks.extend(holes.map(|id| (id, None)));
+        if let Some(log) = self.logs.get_mut(&volume.dataset).filter(|_| first < last) {
+            log.trim(first * block..last * block);
+        }
         Ok(())
     }
 

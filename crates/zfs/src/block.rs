@@ -242,6 +242,7 @@ impl<D: Device> Blocks<D> {
         let wanted = Wanted {
             offset_bytes: copy.offset_bytes,
             length_bytes: stored.physical_bytes,
+            birth_txg: stored.birth_txg,
             verify: stored.verify,
             extent: stored.extent,
         };

@@ -7,12 +7,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::device::Device;
-use plexum_format::zfs::{BlockPointer, Digest, PlexConfig};
+use plexum_format::zfs::intent::LogBlock;
+use plexum_format::zfs::{BlockPointer, Digest, PlexConfig, PointerImage};
 use plexum_layout::RaidzMap;
 use plexum_parity::Fletcher4;
 
 use crate::error::ZfsError;
-use crate::member::MemberState;
+use crate::member::{MemberState, Missed};
 use crate::pool::Pool;
 use crate::raidz::columns_of;
 
@@ -28,6 +29,12 @@ impl<D> MemberState<D> {
     pub fn place(&self) -> Range<u64> {
         self.place.clone()
     }
+
+    /// What it missed.
+    #[must_use]
+    pub fn missed(&self) -> &Missed {
+        &self.missed
+    }
 }
 
 impl<D: Device + 'static> Pool<D> {
@@ -37,6 +44,11 @@ impl<D: Device + 'static> Pool<D> {
     /// Why it cannot be read.
     pub async fn block(&self, pointer: &BlockPointer, what: &str) -> Result<Rc<Vec<u8>>, ZfsError> {
         self.blocks.cached(pointer, what).await
+    }
+
+    /// The block of an intent log at a pointer; `None` at the end of its chain.
+    pub async fn log_block(&self, pointer: &PointerImage) -> Option<LogBlock> {
+        self.blocks.log_block(pointer).await
     }
 
     /// The plexes that are known, and for each slot the members that are there.

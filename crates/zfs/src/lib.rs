@@ -43,7 +43,7 @@ pub use decompress::decompress_into;
 pub use error::ZfsError;
 pub use file::{DirectoryEntry, FileSystem, Node};
 pub use ground::{fletcher4_of, stripe_columns};
-pub use member::{MemberState, NamedDevice, find_members};
+pub use member::{MemberState, Missed, NamedDevice, find_members};
 pub use object::{Object, ObjectSet};
 pub use parts::Parts;
 pub use pool::{MemberReport, OpenOptions, Pool, PoolReport};

@@ -216,8 +216,14 @@ impl Shadow {
         block_on(pool.create_volume(&new)).unwrap();
     }
 
-    /// Random writes and trims of 512 bytes to 64 KiB, and a commit.
+    /// Random writes and trims, and a commit.
     pub fn write(&mut self, pool: &mut WritablePool<FileDevice>, count: usize) {
+        self.change(pool, count);
+        block_on(pool.commit(1_700_000_002)).unwrap();
+    }
+
+    /// Random writes and trims of 512 bytes to 64 KiB.
+    pub fn change(&mut self, pool: &mut WritablePool<FileDevice>, count: usize) {
         block_on(async {
             let volume = pool.open_volume(VOLUME).await.unwrap();
             for _ in 0..count {
@@ -236,7 +242,6 @@ impl Shadow {
                 }
                 pool.write(&volume, at, part).await.unwrap();
             }
-            pool.commit(1_700_000_002).await.unwrap();
         });
     }
 
