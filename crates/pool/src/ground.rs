@@ -39,6 +39,8 @@ pub struct Leaf<D> {
     pub missed: Missed,
     /// Why it is not written, when it is not.
     pub out: RefCell<Option<String>>,
+    /// The first transaction group that it missed, when it is out.
+    pub out_since: Cell<u64>,
 }
 
 impl<D> Leaf<D> {
@@ -51,6 +53,7 @@ impl<D> Leaf<D> {
             place,
             missed: Missed::default(),
             out: RefCell::new(None),
+            out_since: Cell::new(0),
         }
     }
 
@@ -63,7 +66,15 @@ impl<D> Leaf<D> {
             place: 0..0,
             missed: Missed::default(),
             out: RefCell::new(Some("it is missing".into())),
+            out_since: Cell::new(0),
         }
+    }
+
+    /// It is not written from now on: from this transaction group on it has nothing.
+    pub fn take_out(&self, reason: String, since_txg: u64) {
+        *self.out.borrow_mut() = Some(reason);
+        self.out_since.set(since_txg);
+        self.missed.add(since_txg..u64::MAX);
     }
 
     /// Whether it is written.
@@ -265,19 +276,25 @@ impl<D: Device> Ground<D> {
     pub fn put(&self, writes: &mut Writes, copy: &Dva, block: &[u8]) -> Result<(), PoolError> {
         let plex = self.plex(copy.plex_id)?;
         for (slot, offset, bytes) in plex.parts(copy.offset_bytes, block)? {
-            writes.held_bytes += bytes.len();
-            let runs = writes.runs.entry((plex.id, slot)).or_default();
-            let adjacent = runs.range_mut(..offset).next_back();
-            if let Some((start, run)) = adjacent
-                && start + run.len() as u64 == offset
-                && run.len() + bytes.len() <= RUN_BYTES_MAX
-            {
-                run.extend_from_slice(&bytes);
-                continue;
-            }
-            runs.insert(offset, bytes);
+            self.put_part(writes, (plex.id, slot), (offset, &bytes));
         }
         Ok(())
+    }
+
+    /// Notes the part of a block on one member: plex and slot, offset and bytes.
+    pub fn put_part(&self, writes: &mut Writes, place: (u32, usize), part: (u64, &[u8])) {
+        let (offset, bytes) = part;
+        writes.held_bytes += bytes.len();
+        let runs = writes.runs.entry(place).or_default();
+        let adjacent = runs.range_mut(..offset).next_back();
+        if let Some((start, run)) = adjacent
+            && start + run.len() as u64 == offset
+            && run.len() + bytes.len() <= RUN_BYTES_MAX
+        {
+            run.extend_from_slice(bytes);
+            return;
+        }
+        runs.insert(offset, bytes.to_vec());
     }
 
     /// Writes what was noted.
@@ -305,8 +322,7 @@ impl<D: Device> Ground<D> {
             if plex.out_count() >= plex.spare_count() {
                 return Err(io(leaf, error));
             }
-            *leaf.out.borrow_mut() = Some(error.to_string());
-            leaf.missed.add(self.txg.get()..u64::MAX);
+            leaf.take_out(error.to_string(), self.txg.get());
             self.losses.set(self.losses.get() + 1);
         }
         Ok(())

@@ -21,6 +21,7 @@ mod error;
 mod ground;
 mod live;
 mod log;
+mod members;
 #[cfg(test)]
 #[path = "../tests/common/memory.rs"]
 mod memory;
@@ -34,6 +35,7 @@ mod space_map;
 mod spans;
 mod state;
 mod tree;
+mod upkeep;
 mod volume;
 
 pub use check::{CheckReport, Finding, FindingKind, check_pool};
@@ -43,6 +45,8 @@ pub use create::{
 pub use error::PoolError;
 pub use live::{LivePool, LiveVolume};
 pub use log::Logged;
+pub use members::MemberInfo;
 pub use open::{Absent, FEATURES_WRITABLE, Foreign, WriteOptions};
 pub use state::WritablePool;
+pub use upkeep::{Task, UpkeepReport, Walk};
 pub use volume::{NewVolume, OpenVolume};

@@ -113,11 +113,10 @@ impl<D: Device> WritablePool<D> {
             }
             let leaf = self.ground.leaves().find(|leaf| leaf.guid == guid);
             let leaf = leaf.expect("its identity is in the list");
-            let mut ranges: Vec<Range<u64>> = missed.txgs.iter().collect();
-            if !leaf.is_in() {
-                ranges.push(newest_txg + 1..u64::MAX);
+            leaf.missed.set(missed.txgs.iter().collect());
+            if let Some(reason) = leaf.out.take() {
+                leaf.take_out(reason, newest_txg + 1);
             }
-            leaf.missed.set(ranges);
             self.missed.insert(guid, missed);
         }
         Ok(())
@@ -127,7 +126,7 @@ impl<D: Device> WritablePool<D> {
     pub(crate) async fn store_missed(&mut self, txg: u64) -> Result<(), PoolError> {
         for leaf in self.ground.leaves().filter(|leaf| !leaf.is_in()) {
             let missed = self.missed.entry(leaf.guid).or_default();
-            missed.add(txg..txg + 1);
+            missed.add(leaf.out_since.get()..txg + 1);
         }
         let changed = self.missed.iter().filter(|(_, missed)| missed.is_changed);
         let changed: Vec<u64> = changed.map(|(guid, _)| *guid).collect();

@@ -135,6 +135,15 @@ impl SetState {
         if let Some(changed) = self.changed.get(&number) {
             return Ok(Some(changed.dnode.clone()).filter(|dnode| dnode.kind() != 0));
         }
+        self.stored_dnode(source, number).await
+    }
+
+    /// An object as it is on the members; `None` when there is none.
+    pub async fn stored_dnode<D: Device>(
+        &self,
+        source: &Source<D>,
+        number: u64,
+    ) -> Result<Option<DnodeImage>, PoolError> {
         let block = self
             .stored_block(source, &self.meta(), number / self.per_block())
             .await?;

@@ -21,6 +21,7 @@ use crate::seed::Seed;
 use crate::set::SetState;
 use crate::space::Purpose;
 use crate::state::{ConfigState, WritablePool};
+use crate::tree::{Grown, pointer_to};
 
 pub(crate) const DATA_OBJECT: u64 = 1;
 const PROPERTIES_OBJECT: u64 = 2;
@@ -285,7 +286,35 @@ impl<D: Device> WritablePool<D> {
             let short = || PoolError::invalid(&volume.name, format!("its block {id} is too short"));
             out.extend_from_slice(part.ok_or_else(short)?);
         }
+        let is_hurt = self
+            .source
+            .pool
+            .as_ref()
+            .is_some_and(|pool| pool.has_damage());
+        if is_hurt && self.check_frozen().is_ok() {
+            let last = (offset_bytes + length_bytes.max(1) as u64 - 1) / volume.block_bytes;
+            self.heal_blocks(set, offset_bytes / volume.block_bytes..last + 1)
+                .await?;
+        }
         Ok(out)
+    }
+
+    /// Mends blocks of a volume, and the blocks of pointers above them.
+    async fn heal_blocks(&self, set: &SetState, blocks: Range<u64>) -> Result<(), PoolError> {
+        let Some(stored) = set.stored_dnode(&self.source, DATA_OBJECT).await? else {
+            return Ok(());
+        };
+        let shift = stored.fanout_shift();
+        for level in 0..stored.levels() {
+            let down = |id: u64| id.checked_shr(shift * u32::from(level)).unwrap_or(0);
+            let mut pointers = Vec::new();
+            for id in down(blocks.start)..=down(blocks.end - 1) {
+                let key = (level, id);
+                pointers.push(pointer_to(&self.source, &stored, &Grown::default(), key).await?);
+            }
+            self.heal(&pointers).await?;
+        }
+        Ok(())
     }
 
     fn set_of(&self, volume: &OpenVolume) -> Result<&SetState, PoolError> {

@@ -49,6 +49,13 @@ async fn crash(disks: &[MemoryDisk], before: &[u8], operations: u64, seed: u64) 
     power.cut_after(None);
     disks.iter().for_each(|disk| disk.toss(&mut rng));
     assert_sound(&disks, &what).await;
+    // The power fails once more while what was left is being replayed.
+    let (mut pool, volume) = open(&disks).await;
+    power.cut_after(Some(operations % 19));
+    let _ = pool.begin(5).await;
+    drop(pool);
+    power.cut_after(None);
+    disks.iter().for_each(|disk| disk.toss(&mut rng));
     let (mut pool, volume) = open(&disks).await;
     let read = pool.read(&volume, 0, VOLUME_BYTES).await.unwrap();
     for (n, sector) in read.chunks(512).enumerate() {

@@ -72,6 +72,11 @@ impl<D: Device> Blocks<D> {
         damage
     }
 
+    /// Whether something was found wrong since the findings were taken last.
+    pub(crate) fn has_damage(&self) -> bool {
+        !self.damage.borrow().is_empty()
+    }
+
     /// The block of a pointer; it is kept for a while.
     pub(crate) async fn cached(
         &self,
@@ -138,7 +143,7 @@ impl<D: Device> Blocks<D> {
     }
 
     /// The physical bytes of a stored block.
-    async fn read_stored(
+    pub(crate) async fn read_stored(
         &self,
         pointer: &BlockPointer,
         what: &str,

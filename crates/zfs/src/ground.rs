@@ -1,7 +1,7 @@
 //! What a writer of pools stands on: verified blocks by their pointers, members and where they are, columns of a
 //! stripe.
 //!
-//! Nothing is written here either.
+//! Nothing is written here either. Holes and embedded blocks are stored nowhere: they are not asked for here.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -14,8 +14,18 @@ use plexum_parity::Fletcher4;
 
 use crate::error::ZfsError;
 use crate::member::{MemberState, Missed};
+use crate::plex::Extent;
 use crate::pool::Pool;
 use crate::raidz::columns_of;
+
+/// How much of the redundancy of a stored block is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredExtent {
+    /// What is needed for the answer.
+    Needed,
+    /// Every copy and every column.
+    All,
+}
 
 impl<D> MemberState<D> {
     /// The device that the member is on.
@@ -44,6 +54,25 @@ impl<D: Device + 'static> Pool<D> {
     /// Why it cannot be read.
     pub async fn block(&self, pointer: &BlockPointer, what: &str) -> Result<Rc<Vec<u8>>, ZfsError> {
         self.blocks.cached(pointer, what).await
+    }
+
+    /// The bytes of a block as they are stored, verified. With [`StoredExtent::All`] every copy and every column is looked at, and
+    /// what is wrong is in the damage.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub async fn stored(
+        &self,
+        pointer: &BlockPointer,
+        what: &str,
+        extent: StoredExtent,
+    ) -> Result<Vec<u8>, ZfsError> {
+        let extent = match extent {
+            StoredExtent::Needed => Extent::Needed,
+            StoredExtent::All => Extent::All,
+        };
+        let parts = self.blocks.read_stored(pointer, what, extent).await?;
+        Ok(parts.into_vec())
     }
 
     /// The block of an intent log at a pointer; `None` at the end of its chain.

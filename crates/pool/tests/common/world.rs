@@ -7,8 +7,8 @@ use std::rc::Rc;
 use plexum_block::buf::BufPool;
 use plexum_disks::rng::Rng;
 use plexum_pool::{
-    Foreign, GroupKind, NewGroup, NewMember, NewPool, NewVolume, OpenVolume, WritablePool,
-    check_pool,
+    Absent, Foreign, GroupKind, NewGroup, NewMember, NewPool, NewVolume, OpenVolume, WritablePool,
+    WriteOptions, check_pool,
 };
 use plexum_zfs::{NamedDevice, OpenOptions, Pool, find_members};
 
@@ -31,6 +31,21 @@ pub async fn open(disks: &[MemoryDisk]) -> (WritablePool<MemoryDisk>, OpenVolume
     let buffers = BufPool::new(1 << 20);
     let (members, _) = find_members(named(disks), &buffers).await;
     let mut pool = WritablePool::open(members, Foreign::Refused, &buffers)
+        .await
+        .unwrap();
+    let volume = pool.open_volume("tank/vol").await.unwrap();
+    (pool, volume)
+}
+
+/// The same of disks of which some are missing.
+pub async fn open_without(disks: &[MemoryDisk]) -> (WritablePool<MemoryDisk>, OpenVolume) {
+    let buffers = BufPool::new(1 << 20);
+    let (members, _) = find_members(named(disks), &buffers).await;
+    let options = WriteOptions {
+        absent: Absent::Accepted,
+        ..WriteOptions::default()
+    };
+    let mut pool = WritablePool::open(members, options, &buffers)
         .await
         .unwrap();
     let volume = pool.open_volume("tank/vol").await.unwrap();
