@@ -277,6 +277,13 @@ impl<D: Device> WritablePool<D> {
     /// Chooses the places of all blocks of the pool's own set that change; see the top of this file.
     async fn plan(&mut self) -> Result<Plan, PoolError> {
         let mut plan = Plan::default();
+        for gone in &self.meta.removed {
+            for copy in gone.copies() {
+                self.space.give_back(&copy)?;
+            }
+            let sums = Sums::of(&self.ground.shapes, gone);
+            plan.sums.add(sums.negative());
+        }
         for _ in 0..ROUNDS_MAX {
             self.touch_space_maps().await?;
             let missing = self.unplanned(&plan).await?;

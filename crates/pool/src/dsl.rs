@@ -133,14 +133,24 @@ fn add_dir(dnode: &mut DnodeImage, part: usize, sums: Sums) {
     }
 }
 
-/// Adds sums to a directory and all above it.
+/// Adds sums to a directory, as a part of its data set, and to all above it.
 pub(crate) async fn use_space<D: Device>(
     meta: &mut SetState,
     source: &Source<D>,
     directory: u64,
     sums: Sums,
 ) -> Result<(), PoolError> {
-    let (mut number, mut part) = (directory, dir::BY_HEAD);
+    use_space_by(meta, source, (directory, dir::BY_HEAD), sums).await
+}
+
+/// The same, as any part.
+pub(crate) async fn use_space_by<D: Device>(
+    meta: &mut SetState,
+    source: &Source<D>,
+    (directory, part): (u64, usize),
+    sums: Sums,
+) -> Result<(), PoolError> {
+    let (mut number, mut part) = (directory, part);
     for _ in 0..DEPTH_MAX {
         let changed = meta.change(source, number).await?;
         add_dir(&mut changed.dnode, part, sums);
@@ -276,7 +286,8 @@ async fn keep_dead<D: Device>(
     Ok(())
 }
 
-async fn append_dead<D: Device>(
+/// Adds blocks to a list of dead ones.
+pub(crate) async fn append_dead<D: Device>(
     meta: &mut SetState,
     source: &Source<D>,
     shapes: &Shapes,

@@ -27,7 +27,6 @@ const MANY_MAX: usize = 1 << 17;
 pub(crate) struct Head {
     /// Its name, the pool's included.
     pub name: String,
-    pub directory: u64,
     pub dataset: u64,
 }
 
@@ -120,11 +119,7 @@ impl<D: Device> WritablePool<D> {
                 }
             }
             let dataset = dnode.bonus_word(dsl::dir::HEAD);
-            found.push(Head {
-                name,
-                directory,
-                dataset,
-            });
+            found.push(Head { name, dataset });
         }
         Ok(found)
     }

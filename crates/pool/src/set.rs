@@ -9,6 +9,7 @@ use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 use plexum_block::device::Device;
+use plexum_format::zfs::blockptr::POINTER_BYTES;
 use plexum_format::zfs::dnode::DNODE_BYTES;
 use plexum_format::zfs::zap::{Table, ZapEntry, ZapHead, leaf_ids, parse_head, parse_leaf};
 use plexum_format::zfs::zap_write::{MicroHead, encode_micro, micro_head};
@@ -58,6 +59,8 @@ pub(crate) struct SetState {
     /// Where that block is; a hole: nowhere yet.
     pub root: PointerImage,
     pub changed: BTreeMap<u64, Changed>,
+    /// Blocks of objects that were removed.
+    pub removed: Vec<PointerImage>,
     /// Where the search for a free number begins.
     next_number: u64,
 }
@@ -81,6 +84,7 @@ impl SetState {
             block,
             root: PointerImage::HOLE,
             changed: BTreeMap::new(),
+            removed: Vec::new(),
             next_number: 1,
         }
     }
@@ -101,6 +105,7 @@ impl SetState {
             block: block.to_vec(),
             root: *root,
             changed: BTreeMap::new(),
+            removed: Vec::new(),
             next_number: 1,
         })
     }
@@ -201,6 +206,34 @@ impl SetState {
         dnode.set_plain();
         self.changed.insert(number, Changed::of(dnode));
         Ok(number)
+    }
+
+    /// Removes an object: its blocks are given back by the commit.
+    pub async fn remove<D: Device>(
+        &mut self,
+        source: &Source<D>,
+        number: u64,
+    ) -> Result<(), PoolError> {
+        let now = self.dnode(source, number).await?;
+        if let Some(stored) = self.stored_dnode(source, number).await? {
+            let mut work: Vec<PointerImage> = (0..stored.pointer_count())
+                .map(|n| stored.pointer(n))
+                .chain(stored.spill())
+                .collect();
+            while let Some(pointer) = work.pop() {
+                if pointer.is_hole() {
+                    continue;
+                }
+                if pointer.level() > 0 && !pointer.is_embedded() {
+                    let block = source.read(&pointer, "pointers").await?;
+                    work.extend(block.chunks_exact(POINTER_BYTES).map(PointerImage::of));
+                }
+                self.removed.push(pointer);
+            }
+        }
+        let free = DnodeImage(vec![0; now.slots() * DNODE_BYTES]);
+        self.changed.insert(number, Changed::of(free));
+        Ok(())
     }
 
     /// Whether a slot is a dnode's, or a part of one that takes several.
@@ -418,12 +451,7 @@ impl SetState {
         value: u64,
     ) -> Result<(), PoolError> {
         let block = self.block(number, source, 0).await?;
-        let Some(head) = micro_head(&block) else {
-            return Err(PoolError::Refused(format!(
-                "map {number} of {} is a hash table, which is not written here yet",
-                self.name
-            )));
-        };
+        let head = micro_head(&block).ok_or_else(|| self.is_table(number))?;
         let entries = self.zap(source, number).await?;
         let mut entries: Vec<(Vec<u8>, u64)> = entries
             .into_iter()
@@ -438,6 +466,37 @@ impl SetState {
         }
         self.change(source, number).await?;
         self.set_zap(number, &entries, head)
+    }
+
+    /// Takes a name out of a small ZAP; `false`: it was not in it.
+    pub async fn zap_remove<D: Device>(
+        &mut self,
+        source: &Source<D>,
+        number: u64,
+        name: &str,
+    ) -> Result<bool, PoolError> {
+        let block = self.block(number, source, 0).await?;
+        let head = micro_head(&block).ok_or_else(|| self.is_table(number))?;
+        let entries = self.zap(source, number).await?;
+        let count = entries.len();
+        let left: Vec<(Vec<u8>, u64)> = entries
+            .into_iter()
+            .filter(|entry| entry.name != name.as_bytes())
+            .map(|entry| (entry.name.clone(), entry.number().unwrap_or(0)))
+            .collect();
+        if left.len() == count {
+            return Ok(false);
+        }
+        self.change(source, number).await?;
+        self.set_zap(number, &left, head)?;
+        Ok(true)
+    }
+
+    fn is_table(&self, number: u64) -> PoolError {
+        PoolError::Refused(format!(
+            "map {number} of {} is a hash table, which is not written here yet",
+            self.name
+        ))
     }
 
     /// The blocks of dnodes that change with the changed objects, as they become. Objects are in their last state.
@@ -481,6 +540,7 @@ impl SetState {
                 .write_object(number, &mut changed.dnode, &blocks, &placed)
                 .await?;
         }
+        writer.outcome.dead.append(&mut self.removed);
         let blocks = self.dnode_blocks(writer.source).await?;
         let mut meta = self.meta();
         writer

@@ -309,7 +309,7 @@ struct Part<'a> {
 }
 
 /// What a block points to.
-fn below(pointer: &PointerImage, block: &[u8]) -> Vec<PointerImage> {
+pub(crate) fn below(pointer: &PointerImage, block: &[u8]) -> Vec<PointerImage> {
     if pointer.level() > 0 {
         let pointers = block.chunks_exact(POINTER_BYTES).rev();
         return pointers.map(PointerImage::of).collect();
@@ -321,6 +321,7 @@ fn below(pointer: &PointerImage, block: &[u8]) -> Vec<PointerImage> {
         };
         found.extend((0..dnode.pointer_count()).map(|n| dnode.pointer(n)));
         found.extend(dnode.spill());
+        // Data sets are objects of the pool's own set.
         if dnode.bonus_kind() == kind::DSL_DATASET {
             found.push(root_of(&dnode));
         }

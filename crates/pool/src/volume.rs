@@ -24,7 +24,7 @@ use crate::state::{ConfigState, WritablePool};
 use crate::tree::{Grown, pointer_to};
 
 pub(crate) const DATA_OBJECT: u64 = 1;
-const PROPERTIES_OBJECT: u64 = 2;
+pub(crate) const PROPERTIES_OBJECT: u64 = 2;
 pub(crate) const SET_VOLUME: u64 = 3;
 /// Where the block of an object set says what it is.
 pub(crate) const TYPE_OFFSET: usize = 704;
@@ -68,7 +68,7 @@ impl<D: Device> WritablePool<D> {
     /// `Refused` for names that cannot be or are taken, and sizes that cannot be.
     pub async fn create_volume(&mut self, new: &NewVolume) -> Result<(), PoolError> {
         self.check_frozen()?;
-        let (parent, name) = self.place_of(&new.name).await?;
+        let (parent, name) = self.new_place(&new.name).await?;
         let block = new.block_bytes;
         if !block.is_power_of_two() || !BLOCK_BYTES.contains(&block) {
             return Err(PoolError::Refused(format!(
@@ -81,19 +81,7 @@ impl<D: Device> WritablePool<D> {
                 "the size of a volume is a multiple of its block ({block} bytes), above 0"
             )));
         }
-        let children = self
-            .meta
-            .dnode(&self.source, parent)
-            .await?
-            .bonus_word(dsl::dir::CHILDREN);
-        if self
-            .meta
-            .zap_number(&self.source, children, &name)
-            .await?
-            .is_some()
-        {
-            return Err(PoolError::Refused(format!("{} is there already", new.name)));
-        }
+        let children = self.word(parent, dsl::dir::CHILDREN).await?;
         let mut identities = Identities(new.seed ^ self.guid);
         let mut seed = Seed {
             meta: &mut self.meta,
@@ -136,8 +124,19 @@ impl<D: Device> WritablePool<D> {
         Ok(())
     }
 
-    /// The directory that a new data set comes into, and its name there.
-    async fn place_of(&self, name: &str) -> Result<(u64, String), PoolError> {
+    /// The directory that a new data set comes into, and its name there, which is free.
+    pub(crate) async fn new_place(&self, name: &str) -> Result<(u64, String), PoolError> {
+        let (parent, last) = self.place_of(name).await?;
+        let children = self.word(parent, dsl::dir::CHILDREN).await?;
+        let taken = self.meta.zap_number(&self.source, children, &last).await?;
+        if taken.is_some() {
+            return Err(PoolError::Refused(format!("{name} is there already")));
+        }
+        Ok((parent, last))
+    }
+
+    /// The directory that a name is in, and its last part.
+    pub(crate) async fn place_of(&self, name: &str) -> Result<(u64, String), PoolError> {
         let refuse = |reason: &str| {
             PoolError::Refused(format!("{name:?} cannot be the name of a volume: {reason}"))
         };
@@ -159,7 +158,7 @@ impl<D: Device> WritablePool<D> {
     }
 
     /// The directory of a data set.
-    async fn directory_of(&self, name: &str) -> Result<u64, PoolError> {
+    pub(crate) async fn directory_of(&self, name: &str) -> Result<u64, PoolError> {
         let mut parts = name.split('/');
         if parts.next() != Some(self.name.as_str()) {
             return Err(PoolError::Refused(format!(

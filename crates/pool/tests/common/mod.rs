@@ -160,6 +160,18 @@ pub fn open_with(
     })
 }
 
+/// Opens the pool as a reader does.
+pub fn open_reader(folder: &Folder) -> Pool<FileDevice> {
+    let devices = folder.members().into_iter().map(|path| NamedDevice {
+        name: path.display().to_string(),
+        device: FileDevice::open(&path),
+    });
+    block_on(async {
+        let (members, _) = find_members(devices.collect(), &BufPool::new(1 << 20)).await;
+        Pool::open(members, &OpenPool::default()).await.unwrap()
+    })
+}
+
 /// What the checker says of members.
 pub fn check(members: &[PathBuf]) -> Result<CheckReport, PoolError> {
     let devices = members.iter().map(|path| NamedDevice {
