@@ -15,14 +15,14 @@ use plexum_block::device::{Fua, IoError};
 use plexum_front::client::Leave;
 use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
-use plexum_pool::{Foreign, LivePool, LiveVolume};
+use plexum_pool::{Foreign, LivePool, LiveVolume, MemberInfo};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::Access;
 use plexum_runtime::mailbox::{SendError, mailbox};
 use plexum_runtime::process::join_write_out_path;
 use plexum_runtime::signals::StopSignals;
 use plexum_runtime::{Handle, IoChoice, Runtime};
-use plexum_zfs::{DatasetName, OpenOptions, PoolReport, Volume};
+use plexum_zfs::{DatasetName, MemberReport, OpenOptions, PoolReport, Volume};
 use serde_json::json;
 
 use crate::buffers::request_pool;
@@ -230,6 +230,12 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
         control: control_path,
         notes: served.notes.clone(),
     });
+    let _upkeep = served.live.clone().map(|live| {
+        handle.spawn(async move {
+            // What stands in the way is in the status; the volume is served all the same.
+            let _ = live.make_good().await;
+        })
+    });
     runtime.block_on(async {
         while told.is_ok()
             && let Some(message) = inbox.receive().await
@@ -262,6 +268,8 @@ struct Served {
     socket: PathBuf,
     status: VolumeStatus,
     notes: Vec<String>,
+    /// The members in the order of the status.
+    members: Vec<MemberReport>,
     /// The pool, when it is written.
     live: Option<Rc<LivePool<AnyDevice, RealClock>>>,
 }
@@ -368,6 +376,7 @@ impl Served {
             server,
             socket,
             status,
+            members: opened.report.members,
             notes: opened.report.notes,
             live: opened.live,
         })
@@ -382,6 +391,26 @@ impl Served {
         for export in &mut status.exports {
             export.clients = self.server.session_count() as u64;
         }
+        let members = self.live.as_ref().map(|live| live.members());
+        for member in members.iter().flatten() {
+            let place = |one: &MemberReport| {
+                one.guid == member.guid && u32::try_from(one.plex_id) == Ok(member.plex_id)
+            };
+            let shown = self.members.iter().position(place);
+            let shown = shown.and_then(|at| status.members.get_mut(at));
+            if let Some(shown) = shown {
+                shown.state = live_state(member, shown.state);
+            }
+        }
+        let is_whole = status
+            .members
+            .iter()
+            .all(|member| member.state == MemberState::Active);
+        status.verdict = if is_whole {
+            Verdict::Ok
+        } else {
+            Verdict::Degraded
+        };
         status
     }
 
@@ -483,7 +512,17 @@ fn status(
     }
 }
 
-fn member_status(member: &plexum_zfs::MemberReport) -> MemberStatus {
+/// The state of a member of a pool that is written; `before`: as it was opened.
+fn live_state(member: &MemberInfo, before: MemberState) -> MemberState {
+    match (&member.out, member.missed_groups) {
+        (Some(_), _) if before == MemberState::Missing => MemberState::Missing,
+        (Some(_), _) => MemberState::Faulty,
+        (None, 0) => MemberState::Active,
+        (None, _) => MemberState::Rebuilding,
+    }
+}
+
+fn member_status(member: &MemberReport) -> MemberStatus {
     MemberStatus {
         slot: u32::try_from(member.slot).ok(),
         path: Some(member.name.clone().unwrap_or_else(|| member.path.clone())),

@@ -79,7 +79,7 @@ impl<D: Device> WritablePool<D> {
     /// What kept it from being written. The pool is frozen then: the last root is what the members hold.
     pub async fn commit(&mut self, wall_s: u64) -> Result<(), PoolError> {
         self.check_frozen()?;
-        if !self.has_changes() {
+        if !self.has_changes() || self.is_rehearsal {
             return Ok(());
         }
         let result = self.commit_changes(wall_s).await;

@@ -203,6 +203,7 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg: FIRST_TXG - 1,
             frozen: None,
+            is_rehearsal: false,
             pending: crate::state::Pending::default(),
             logs: BTreeMap::new(),
             missed: BTreeMap::new(),

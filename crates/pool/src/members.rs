@@ -218,20 +218,39 @@ impl<D: Device> WritablePool<D> {
         result
     }
 
-    fn check_new(&self, (plex_id, _): Place, new: &NewMember<D>) -> Result<(), PoolError> {
+    /// Whether a member can be replaced by one of this size.
+    ///
+    /// # Errors
+    /// Those of [`replace`](Self::replace) that are known before anything is written.
+    pub fn check_replace(&self, member: &str, size_bytes: u64) -> Result<(), PoolError> {
+        let place = self.place_of_member(member)?;
+        self.check_size(place, "the new member", size_bytes)
+    }
+
+    fn check_size(
+        &self,
+        (plex_id, _): Place,
+        name: &str,
+        size_bytes: u64,
+    ) -> Result<(), PoolError> {
         let plex = &self.ground.plexes[&plex_id];
-        let info = new.device.info();
         let width = match plex.shape.parity_count() {
             0 => 1,
             _ => plex.leaves.len() as u64,
         };
-        let offered = group_bytes(GroupKind::Single, &[info.size_bytes]);
+        let offered = group_bytes(GroupKind::Single, &[size_bytes]);
         if offered < plex.size_bytes / width {
             return Err(PoolError::Refused(format!(
-                "{} is too small: it has {} bytes",
-                new.name, info.size_bytes
+                "{name} is too small: it has {size_bytes} bytes"
             )));
         }
+        Ok(())
+    }
+
+    fn check_new(&self, place: Place, new: &NewMember<D>) -> Result<(), PoolError> {
+        let plex = &self.ground.plexes[&place.0];
+        let info = new.device.info();
+        self.check_size(place, &new.name, info.size_bytes)?;
         if u64::from(info.sector_bytes) > 1 << plex.ashift {
             return Err(PoolError::Refused(format!(
                 "{} has sectors of {} bytes, which are larger than the pool's",

@@ -135,6 +135,7 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg,
             frozen: None,
+            is_rehearsal: false,
             pending: crate::state::Pending::default(),
             logs: BTreeMap::new(),
             missed: BTreeMap::new(),

@@ -111,6 +111,11 @@ impl<D: Device> WritablePool<D> {
         Ok(true)
     }
 
+    /// Ends what keeps freed space from being given out: a walk that is on its way has to begin again.
+    pub fn end_hold(&mut self) {
+        self.space.release();
+    }
+
     /// Ends a walk that is done. What was missed by members that have all of it now is a part of the next commit.
     ///
     /// # Errors

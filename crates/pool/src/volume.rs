@@ -180,6 +180,16 @@ impl<D: Device> WritablePool<D> {
         Ok(directory)
     }
 
+    /// Names of all data sets that are no snapshots.
+    ///
+    /// # Errors
+    /// What of the pool cannot be read.
+    pub async fn dataset_names(&self) -> Result<Vec<String>, PoolError> {
+        let mut names: Vec<String> = self.heads().await?.into_iter().map(|one| one.name).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
     /// Kind, number of members, and sector in bytes of the first group: for what blocks of a volume cost.
     #[must_use]
     pub fn first_group(&self) -> (GroupKind, usize, u64) {

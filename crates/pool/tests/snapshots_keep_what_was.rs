@@ -215,7 +215,7 @@ fn a_clone_shares_and_goes_its_own_way() {
         history.snapshot("a");
         history.snapshot("b");
         history.snapshot("c");
-        let (origin, clone) = (format!("{VOLUME}@b"), "tank/clone");
+        let (origin, clone) = (format!("{VOLUME}@c"), "tank/clone");
         let mut twin = history.kept[&origin].clone();
         history.change(|pool| {
             block_on(async {
