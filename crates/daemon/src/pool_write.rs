@@ -8,8 +8,8 @@ use std::rc::Rc;
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
 use plexum_pool::{
-    Absent, CheckReport, Foreign, GroupKind, NewGroup, NewMember, NewPool, PoolError, UpkeepReport, WritablePool, WriteOptions,
-    check_pool, check_pool_name, group_bytes,
+    Absent, CheckReport, Foreign, GroupKind, NewGroup, NewMember, NewPool, PoolError, UpkeepReport,
+    WritablePool, WriteOptions, check_pool, check_pool_name, group_bytes,
 };
 use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};

@@ -185,7 +185,12 @@ impl<D: Device> WritablePool<D> {
     /// # Errors
     /// What of the pool cannot be read.
     pub async fn dataset_names(&self) -> Result<Vec<String>, PoolError> {
-        let mut names: Vec<String> = self.heads().await?.into_iter().map(|one| one.name).collect();
+        let mut names: Vec<String> = self
+            .heads()
+            .await?
+            .into_iter()
+            .map(|one| one.name)
+            .collect();
         names.sort_unstable();
         Ok(names)
     }

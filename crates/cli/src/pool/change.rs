@@ -2,10 +2,10 @@
 //!
 //! Each opens the pool for writing, does its one thing, and leaves the pool as exported.
 
+use plexum_daemon::open::AnyDevice;
 use plexum_daemon::pool_write::{
     PlannedMember, of_pool, open_writable, random_seed, replace_member, wall_seconds,
 };
-use plexum_daemon::open::AnyDevice;
 use plexum_daemon::problem::Problem;
 use plexum_pool::{Foreign, Now, PoolError, Shrink, Task, UpkeepReport, WritablePool};
 use plexum_runtime::Handle;
@@ -17,7 +17,7 @@ use crate::errors::Outcome;
 use crate::history::{keep, noted};
 use crate::offline::runtime;
 use crate::output::{Screen, object};
-use crate::plan::{Found, Plan, Verdict};
+use crate::plan::{Force, Found, Plan};
 use crate::units::show_bytes;
 
 type Writable = WritablePool<AnyDevice>;
@@ -39,7 +39,7 @@ struct Change<'a> {
 struct Asked<'a> {
     common: &'a Common,
     screen: &'a Screen,
-    force: crate::plan::Force,
+    force: Force,
 }
 
 /// Opens the pool, makes the change, exports the pool. In a dry run what would be refused is refused, and nothing is
@@ -63,10 +63,12 @@ fn carry_out(
     };
     let mut runtime = runtime()?;
     let handle = runtime.handle();
+    let is_refused = !plan.destroys.is_empty() && force == Force::No;
+    if !common.dry_run || is_refused {
+        plan.confirm(common, force, screen)?;
+    }
     if common.dry_run {
         handle.rehearse();
-    } else if plan.confirm(common, force, screen)? == Verdict::OnlyShown {
-        return Ok(0);
     }
     let found = runtime.block_on(async {
         let trust = false.into();
@@ -84,7 +86,10 @@ fn carry_out(
         plan.confirm(common, force, screen)?;
         return Ok(0);
     }
-    keep(noted(common, plexum_daemon::changes::Reverse::Refused), screen);
+    keep(
+        noted(common, plexum_daemon::changes::Reverse::Refused),
+        screen,
+    );
     let mut details = change.details;
     if let (Some(details), Value::Object(found)) = (details.as_object_mut(), found) {
         details.extend(found);
@@ -123,7 +128,7 @@ fn asked<'a>(common: &'a Common, screen: &'a Screen) -> Asked<'a> {
     Asked {
         common,
         screen,
-        force: false.into(),
+        force: Force::No,
     }
 }
 
@@ -276,8 +281,10 @@ pub fn member(which: MemberWord, args: &MemberChange, common: &Common, screen: &
         details: json!({"format": "zfs"}),
     };
     let is_dry = common.dry_run;
-    carry_out(change, &asked(common, screen), async |_, pool, now| {
-        match which {
+    carry_out(
+        change,
+        &asked(common, screen),
+        async |_, pool, now| match which {
             MemberWord::Offline => {
                 problem(pool.offline(word, now.wall_s).await)?;
                 Ok(json!({}))
@@ -290,8 +297,8 @@ pub fn member(which: MemberWord, args: &MemberChange, common: &Common, screen: &
                 let report = problem(pool.walk_all(Task::Resilver, &mut |_| {}).await)?;
                 Ok(tell_lost(&report, screen))
             }
-        }
-    })
+        },
+    )
 }
 
 fn tell_lost(report: &UpkeepReport, screen: &Screen) -> Value {

@@ -56,9 +56,7 @@ pub fn run(args: &PoolArgs, common: &Common, screen: &Screen) -> Outcome {
         PoolCommand::DestroyVolume(args) => {
             change::destroy(Destruction::Volume, args, common, screen)
         }
-        PoolCommand::Rollback(args) => {
-            change::destroy(Destruction::Rollback, args, common, screen)
-        }
+        PoolCommand::Rollback(args) => change::destroy(Destruction::Rollback, args, common, screen),
         PoolCommand::Clone(args) => change::name(Naming::Clone, args, common, screen),
         PoolCommand::Rename(args) => change::name(Naming::Rename, args, common, screen),
         PoolCommand::Resize(args) => change::resize(args, common, screen),
