@@ -8,8 +8,8 @@ use std::rc::Rc;
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
 use plexum_pool::{
-    Absent, CheckReport, Foreign, GroupKind, NewGroup, NewMember, NewPool, PoolError, UpkeepReport,
-    WritablePool, WriteOptions, check_pool, check_pool_name, group_bytes,
+    Absent, CheckReport, Foreign, GroupKind, NewGroup, NewMember, NewPool, Now, PoolError,
+    UpkeepReport, WritablePool, WriteOptions, check_pool, check_pool_name, group_bytes,
 };
 use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
@@ -261,8 +261,11 @@ pub async fn replace_member(
     let mut made = Vec::new();
     let result = async {
         let new = new.make(handle, &mut made).await?;
-        let (seed, wall_s) = (random_seed()?, now_seconds()?);
-        let replaced = pool.replace(old, new, seed, wall_s, tell).await;
+        let now = Now {
+            wall_s: now_seconds()?,
+            seed: random_seed()?,
+        };
+        let replaced = pool.replace(old, new, now, tell).await;
         replaced.map_err(|error| of_pool(&error))
     };
     let result = result.await;

@@ -1,8 +1,8 @@
 //! Lists of dead blocks and the deadlists made of them: which blocks died between a snapshot and what comes after it,
 //! by the snapshots that had them first.
 //!
-//! A deadlist has a list for each earlier snapshot: key k holds blocks that were born after transaction group k, and not
-//! after the next key.
+//! A deadlist has a list for each earlier snapshot: key k holds blocks that were born after transaction group k, and
+//! not after the next key.
 //!
 //! Source: zfs-write.md 1.3.
 

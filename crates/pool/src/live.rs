@@ -1,8 +1,8 @@
 //! A pool that is served: requests of clients, and commits that several of them share.
 //!
 //! Invariants:
-//! - a flush is answered after a commit, or what the intent logs need instead of one, that began when everything answered
-//!   before it was in memory;
+//! - a flush is answered after a commit, or what the intent logs need instead of one, that began when everything
+//!   answered before it was in memory;
 //! - what waits for a commit never takes more memory than the limit: a write that would exceed it commits first;
 //! - requests have the pool one after another.
 

@@ -5,8 +5,8 @@
 //! has pointers to them.
 //!
 //! Invariants:
-//! - the first block of a chain is allocated by a root that is on the members; those after it by none, so that who takes
-//!   over the pool after a crash finds them by the chain alone;
+//! - the first block of a chain is allocated by a root that is on the members; those after it by none, so that who
+//!   takes over the pool after a crash finds them by the chain alone;
 //! - a block of the chain points to the next one, which is allocated before it is written;
 //! - what a chain may reach is not used for anything else until a root has been written that begins a later one.
 //!
@@ -289,7 +289,7 @@ impl<D: Device> WritablePool<D> {
             .logs
             .get_mut(&dataset)
             .expect("it has something to log");
-        let mut left: usize = changes.iter().map(|change| record_bytes(change)).sum();
+        let mut left: usize = changes.iter().map(record_bytes).sum();
         let all_bytes = left;
         let mut queue: std::collections::VecDeque<LogChange> = changes.into();
         while !queue.is_empty() {

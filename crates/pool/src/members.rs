@@ -15,6 +15,7 @@ use crate::create::{GroupKind, Identities, NewMember, group_bytes};
 use crate::error::PoolError;
 use crate::ground::Leaf;
 use crate::missed::{MissedTxgs, leaf_mut, leaf_of};
+use crate::snapshot::Now;
 use crate::state::{ConfigState, WritablePool};
 use crate::upkeep::{Task, UpkeepReport};
 
@@ -161,14 +162,13 @@ impl<D: Device> WritablePool<D> {
         &mut self,
         member: &str,
         new: NewMember<D>,
-        seed: u64,
-        wall_s: u64,
+        now: Now,
         tell: &mut dyn FnMut(&UpkeepReport),
     ) -> Result<UpkeepReport, PoolError> {
         self.check_frozen()?;
         let place = self.place_of_member(member)?;
         self.check_new(place, &new)?;
-        let guid = Identities(seed ^ self.guid).next();
+        let guid = Identities(now.seed ^ self.guid).next();
         let size_bytes = new.device.info().size_bytes;
         let leaf = Leaf::new(new.name, guid, Rc::clone(&new.device), 0..size_bytes);
         let plex = self.ground.plexes.get_mut(&place.0);
@@ -213,18 +213,18 @@ impl<D: Device> WritablePool<D> {
         };
         self.missed.insert(guid, missed);
         self.config_state = ConfigState::Changed;
-        self.commit(wall_s).await?;
+        self.commit(now.wall_s).await?;
         clear_labels(&old).await;
         result
     }
 
-    /// Whether a member can be replaced by one of this size.
+    /// Whether a member can be replaced by a new one of this size.
     ///
     /// # Errors
     /// Those of [`replace`](Self::replace) that are known before anything is written.
-    pub fn check_replace(&self, member: &str, size_bytes: u64) -> Result<(), PoolError> {
+    pub fn check_replace(&self, member: &str, new: &str, size_bytes: u64) -> Result<(), PoolError> {
         let place = self.place_of_member(member)?;
-        self.check_size(place, "the new member", size_bytes)
+        self.check_size(place, new, size_bytes)
     }
 
     fn check_size(

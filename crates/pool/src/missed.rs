@@ -2,8 +2,8 @@
 //! knows what to make good.
 //!
 //! Invariants:
-//! - the root of a transaction group says of every member that did not get all of its blocks that it missed it: a commit
-//!   in which a member is lost does not end with a root, the next one says so and has it;
+//! - the root of a transaction group says of every member that did not get all of its blocks that it missed it: a
+//!   commit in which a member is lost does not end with a root, the next one says so and has it;
 //! - so a member that has neither the newest root nor the one before it was out; where nothing says what it missed, it
 //!   missed everything since.
 //!

@@ -91,7 +91,8 @@ impl<D: Device> WritablePool<D> {
         }
     }
 
-    /// Goes on with a walk for `count` blocks. `false`: it was ended, since its space was needed, and has to begin again.
+    /// Goes on with a walk for `count` blocks. `false`: it was ended, since its space was needed, and has to begin
+    /// again.
     ///
     /// # Errors
     /// Of writing to members that cannot be spared.
@@ -183,10 +184,9 @@ impl<D: Device> WritablePool<D> {
         if key.is_some_and(|key| !walk.seen.insert(key)) {
             return Ok(());
         }
-        match self.source.read(pointer, "a block with pointers").await {
-            Ok(block) => walk.work.extend(below(pointer, &block)),
-            // It was counted above.
-            Err(_) => {}
+        // What cannot be read was counted above.
+        if let Ok(block) = self.source.read(pointer, "a block with pointers").await {
+            walk.work.extend(below(pointer, &block));
         }
         Ok(())
     }

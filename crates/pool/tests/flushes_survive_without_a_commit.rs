@@ -50,7 +50,7 @@ async fn crash(disks: &[MemoryDisk], before: &[u8], operations: u64, seed: u64) 
     disks.iter().for_each(|disk| disk.toss(&mut rng));
     assert_sound(&disks, &what).await;
     // The power fails once more while what was left is being replayed.
-    let (mut pool, volume) = open(&disks).await;
+    let (mut pool, _) = open(&disks).await;
     power.cut_after(Some(operations % 19));
     let _ = pool.begin(5).await;
     drop(pool);

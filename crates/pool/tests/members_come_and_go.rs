@@ -18,7 +18,7 @@ use common::{
 };
 use memory::{MemoryDisk, Power};
 use plexum_disks::rng::Rng;
-use plexum_pool::{Absent, GroupKind, Logged, NewMember, Task, WritablePool, WriteOptions};
+use plexum_pool::{Absent, GroupKind, Logged, NewMember, Now, Task, WritablePool, WriteOptions};
 use plexum_testkit::block_on;
 use world::{VOLUME_BYTES, assert_sound, open, open_without, world, write};
 
@@ -283,7 +283,11 @@ fn a_member_is_replaced_whether_it_is_there_or_not() {
         let mut pool = degraded(&folder);
         shadow.write(&mut pool, 20);
         let (path, new) = new_member(&folder, "new");
-        let report = block_on(pool.replace(&word, new, 77, 6, &mut |_| {})).unwrap();
+        let now = Now {
+            wall_s: 6,
+            seed: 77,
+        };
+        let report = block_on(pool.replace(&word, new, now, &mut |_| {})).unwrap();
         assert!(report.repaired_bytes > 100_000, "{report:?}");
         block_on(pool.export(7)).unwrap();
         drop(pool);

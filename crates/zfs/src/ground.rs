@@ -56,8 +56,8 @@ impl<D: Device + 'static> Pool<D> {
         self.blocks.cached(pointer, what).await
     }
 
-    /// The bytes of a block as they are stored, verified. With [`StoredExtent::All`] every copy and every column is looked at, and
-    /// what is wrong is in the damage.
+    /// The bytes of a block as they are stored, verified. With [`StoredExtent::All`] every copy and every column is
+    /// looked at, and what is wrong is in the damage.
     ///
     /// # Errors
     /// Why it cannot be read.

@@ -341,7 +341,7 @@ pub fn replace(args: &Replace, common: &Common, screen: &Screen) -> Outcome {
     carry_out(change, &asked, async |handle, pool, _| {
         let planned = PlannedMember::prepare(handle, new, size).await?;
         if is_dry {
-            problem(pool.check_replace(old, planned.size_bytes))?;
+            problem(pool.check_replace(old, new, planned.size_bytes))?;
             return Ok(json!({}));
         }
         let mut quiet = |_: &UpkeepReport| {};
