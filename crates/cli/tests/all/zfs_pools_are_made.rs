@@ -107,12 +107,12 @@ fn a_pool_lives_through_snapshots_a_lost_member_and_a_new_one() {
     let status = place.plexum("pool status d/a d/b d/c");
     assert!(status.out.contains("missed"), "{}", status.out);
     let (mut server, _) = serve(&place, "--write --dataset tank/vol d/a d/b d/c");
-    let is_whole = |place: &Place| place.plexum("show vol").out.contains("rebuilding");
-    while is_whole(&place) {
+    while done("status vol").contains("rebuilding") {
         std::thread::yield_now();
     }
     assert_eq!(place.plexum("stop vol").exit, 0);
     assert_eq!(server.wait().unwrap().code(), Some(0));
+    done("pool status d/a d/b d/c");
     assert_sound(&place);
     done("pool replace d/a d/new d/a d/b d/c --member-size 96M");
     std::fs::remove_file(place.file("d/a")).unwrap();
@@ -131,6 +131,25 @@ fn a_pool_lives_through_snapshots_a_lost_member_and_a_new_one() {
         &format!("--name vol --dataset tank/twin {members}"),
         &first,
     );
+    // Two volumes of the pool in one server.
+    let both = format!("--write --dataset tank/vol --dataset tank/twin {members}");
+    let (mut server, uri) = serve(&place, &both);
+    let copy = place.tool(
+        "nbdcopy",
+        &format!("--flush data {}", uri.replace("vol", "twin")),
+    );
+    assert_eq!(copy.exit, 0, "{}", copy.err);
+    let shown = done("status twin");
+    assert!(shown.contains("raidz1"), "{shown}");
+    assert_eq!(place.plexum("stop twin").exit, 0);
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    for name in ["vol", "twin"] {
+        assert_served(
+            &place,
+            &format!("--name vol --dataset tank/{name} {members}"),
+            &third,
+        );
+    }
     let kept = place.plexum(&format!("pool destroy-volume tank/twin {members}"));
     assert!(
         kept.exit == 3 && kept.err.contains("--force"),
