@@ -107,7 +107,7 @@ fn a_pool_lives_through_snapshots_a_lost_member_and_a_new_one() {
     let status = place.plexum("pool status d/a d/b d/c");
     assert!(status.out.contains("missed"), "{}", status.out);
     let (mut server, _) = serve(&place, "--write --dataset tank/vol d/a d/b d/c");
-    while done("status vol").contains("rebuilding") {
+    while place.plexum("status vol").out.contains("rebuilding") {
         std::thread::yield_now();
     }
     assert_eq!(place.plexum("stop vol").exit, 0);
