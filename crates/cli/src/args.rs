@@ -336,9 +336,9 @@ pub struct Serve {
     /// Serve all sets found in folders or on devices
     #[arg(long, value_name = "DIR", num_args = 1..)]
     pub scan: Vec<String>,
-    /// Serve this volume of the ZFS pool on the members; read-only without --write
+    /// Serve this volume of the ZFS pool on the members; read-only without --write; may be repeated
     #[arg(long, value_name = "NAME[@SNAP]", conflicts_with = "scan")]
-    pub dataset: Option<String>,
+    pub dataset: Vec<String>,
     /// With --dataset and --write: do not check the pool first
     #[arg(long, requires = "dataset")]
     pub trust: bool,

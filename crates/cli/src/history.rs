@@ -33,6 +33,15 @@ pub fn noted(common: &Common, reverse: Reverse) -> Option<Noted> {
     })
 }
 
+/// Keeps a change whose bytes are not kept: that it was made. `None`: a dry run, or there is no folder for it.
+pub fn keep(noted: Option<Noted>, screen: &Screen) {
+    if let Some(noted) = noted
+        && let Err(reason) = noted.changes.keep(&noted.note)
+    {
+        screen.note(&format!("the change is not in the history: {reason}"));
+    }
+}
+
 /// Says why a change that was made is not kept.
 pub fn tell(written: &Written, screen: &Screen) {
     if let Some(problem) = &written.problem {

@@ -53,8 +53,8 @@ const SPIN_US: u64 = 50;
 /// Everything that keeps a volume from being served.
 pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
     crate::parity::force(&args.parity)?;
-    if let Some(dataset) = &args.dataset {
-        return run_dataset(args, dataset, common, screen);
+    if !args.dataset.is_empty() {
+        return run_datasets(args, common, screen);
     }
     if let Some(daemon) = Daemon::find().filter(|_| !args.alone && !common.dry_run) {
         return by_daemon(&daemon, args, screen);
@@ -194,15 +194,18 @@ pub fn start(request: ServeRequest, ground: Ground, common: &Common, screen: &Sc
     result.map(|()| exit)
 }
 
-/// A volume of a ZFS pool.
-fn run_dataset(args: &Serve, dataset: &str, common: &Common, screen: &Screen) -> Outcome {
+/// Volumes of a ZFS pool.
+fn run_datasets(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
+    if args.dataset.len() > 1 && args.name.is_some() {
+        return Err(usage("--name is for one volume: several have their own"));
+    }
     if args.listen.is_some() || !args.scan.is_empty() || args.write && args.txg.is_some() {
         return Err(usage(
             "--dataset goes with members, --name, --socket, and --txg or --write only",
         ));
     }
     let request = DatasetRequest {
-        dataset: dataset.to_owned(),
+        datasets: args.dataset.clone(),
         members: args.members.clone(),
         txg: args.txg,
         access: if args.write {
@@ -224,10 +227,12 @@ fn run_dataset(args: &Serve, dataset: &str, common: &Common, screen: &Screen) ->
     if common.dry_run {
         rehearse_dataset(&request)?;
         screen.line(format!(
-            "would serve {dataset} of {}",
+            "would serve {} of {}",
+            args.dataset.join(" "),
             args.members.join(" ")
         ));
-        let fields = json!({"command": "serve", "dataset": dataset, "members": args.members});
+        let fields = json!({"command": "serve", "datasets": args.dataset, "dataset": args.dataset.first(),
+            "members": args.members});
         screen.object(&object("plan", args.name.as_deref(), fields));
         return Ok(0);
     }

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
 use plexum_pool::{
-    CheckReport, Foreign, GroupKind, NewGroup, NewMember, NewPool, PoolError, WritablePool,
-    check_pool, check_pool_name, group_bytes,
+    Absent, CheckReport, Foreign, GroupKind, NewGroup, NewMember, NewPool, Now, PoolError,
+    UpkeepReport, WritablePool, WriteOptions, check_pool, check_pool_name, group_bytes,
 };
 use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
@@ -185,24 +185,7 @@ impl PoolCreation {
         for group in self.groups {
             let mut members = Vec::new();
             for member in group.members {
-                let device = match member.device {
-                    Some(device) => device,
-                    None => {
-                        let path = PathBuf::from(&member.member);
-                        make_file(&path, member.size_bytes)?;
-                        made.push(path.clone());
-                        let word = MemberWord::Path(path);
-                        AnyDevice::open(handle, &word, &OpenOptions::read_write()).await?
-                    }
-                };
-                let path = std::path::absolute(&member.member)
-                    .unwrap_or_else(|_| PathBuf::from(&member.member));
-                members.push(NewMember {
-                    is_disk: path.starts_with("/dev") && !path.is_file(),
-                    path: path.display().to_string(),
-                    name: member.member,
-                    device: Rc::new(device),
-                });
+                members.push(member.make(handle, made).await?);
             }
             groups.push(NewGroup {
                 kind: group.kind,
@@ -219,6 +202,74 @@ impl PoolCreation {
         let created = WritablePool::create(groups, &new, &BufPool::new(KEEP_BYTES)).await;
         created.map_err(|error| of_pool(&error))
     }
+}
+
+impl PlannedMember {
+    /// Plans one member, to be given to a pool that is there. Nothing is written.
+    ///
+    /// # Errors
+    /// Of opening.
+    pub async fn prepare(
+        handle: &Handle,
+        word: &str,
+        member_size_bytes: Option<u64>,
+    ) -> Result<Self, Problem> {
+        open_member(handle, word, member_size_bytes, Access::ReadWrite).await
+    }
+
+    /// The member for a pool. A file that is made for it is added to `made`.
+    ///
+    /// # Errors
+    /// Of making and opening it.
+    pub async fn make(
+        self,
+        handle: &Handle,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<NewMember<AnyDevice>, Problem> {
+        let device = match self.device {
+            Some(device) => device,
+            None => {
+                let path = PathBuf::from(&self.member);
+                make_file(&path, self.size_bytes)?;
+                made.push(path.clone());
+                let word = MemberWord::Path(path);
+                AnyDevice::open(handle, &word, &OpenOptions::read_write()).await?
+            }
+        };
+        let path =
+            std::path::absolute(&self.member).unwrap_or_else(|_| PathBuf::from(&self.member));
+        Ok(NewMember {
+            is_disk: path.starts_with("/dev") && !path.is_file(),
+            path: path.display().to_string(),
+            name: self.member,
+            device: Rc::new(device),
+        })
+    }
+}
+
+/// Gives a member of a pool its successor; a file that was made for it is removed again when that fails.
+///
+/// # Errors
+/// Of making the file; those of [`WritablePool::replace`].
+pub async fn replace_member(
+    handle: &Handle,
+    pool: &mut WritablePool<AnyDevice>,
+    old: &str,
+    new: PlannedMember,
+    tell: &mut dyn FnMut(&UpkeepReport),
+) -> Result<UpkeepReport, Problem> {
+    let mut made = Vec::new();
+    let result = async {
+        let new = new.make(handle, &mut made).await?;
+        let now = Now {
+            wall_s: now_seconds()?,
+            seed: random_seed()?,
+        };
+        let replaced = pool.replace(old, new, now, tell).await;
+        replaced.map_err(|error| of_pool(&error))
+    };
+    let result = result.await;
+    result.inspect_err(|_| remove_files(&made))
 }
 
 /// A number that no other pool was made with.
@@ -307,9 +358,11 @@ pub async fn open_writable(
     trust: Trust,
 ) -> Result<WritablePool<AnyDevice>, Problem> {
     let mut devices = Vec::new();
+    let mut absent = Absent::Refused;
     for word in words {
         let parsed = MemberWord::parse(word);
         if parsed == MemberWord::Missing {
+            absent = Absent::Accepted;
             continue;
         }
         let device = AnyDevice::open(handle, &parsed, &OpenOptions::read_write()).await?;
@@ -325,8 +378,12 @@ pub async fn open_writable(
         return Err(Problem::new(Code::NoMetadata, text.clone())
             .why("a pool that is written is given all its members, and nothing else"));
     }
-    let opened = WritablePool::open(members, foreign, &buffers).await;
-    let pool = opened.map_err(|error| of_pool(&error))?;
+    let options = WriteOptions { foreign, absent };
+    let opened = WritablePool::open(members, options, &buffers).await;
+    let mut pool = opened.map_err(|error| of_pool(&error))?;
+    if handle.is_rehearsal() {
+        pool.rehearse();
+    }
     if trust == Trust::AfterCheck {
         let report = pool.check().await.map_err(|error| of_pool(&error))?;
         if let Some(first) = report.findings.first() {
@@ -341,6 +398,36 @@ pub async fn open_writable(
                 .hint("to write it all the same, add:   --trust"));
         }
     }
+    Ok(pool)
+}
+
+/// Opens a pool to look at it as a writer does, whoever has it in use. Nothing can be written to it.
+///
+/// # Errors
+/// Of opening; what of the pool keeps it from being written.
+pub async fn pool_status(
+    handle: &Handle,
+    words: &[String],
+) -> Result<WritablePool<AnyDevice>, Problem> {
+    let mut devices = Vec::new();
+    for word in words {
+        let parsed = MemberWord::parse(word);
+        if parsed != MemberWord::Missing {
+            devices.push(NamedDevice {
+                name: word.clone(),
+                device: AnyDevice::open(handle, &parsed, &OpenOptions::read_only()).await?,
+            });
+        }
+    }
+    let buffers = BufPool::new(KEEP_BYTES);
+    let (members, _) = find_members(devices, &buffers).await;
+    let options = WriteOptions {
+        foreign: Foreign::Taken,
+        absent: Absent::Accepted,
+    };
+    let opened = WritablePool::open(members, options, &buffers).await;
+    let mut pool = opened.map_err(|error| of_pool(&error))?;
+    pool.rehearse();
     Ok(pool)
 }
 

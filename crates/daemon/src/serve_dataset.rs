@@ -1,10 +1,11 @@
-//! `plexum serve --dataset`: a volume of a ZFS pool, or a snapshot of one, as a read-only NBD export; with `--write` a
-//! volume that is written.
+//! `plexum serve --dataset`: volumes of a ZFS pool, or snapshots of them, as read-only NBD exports; with `--write`
+//! volumes that are written. Those of one pool share it.
 //!
 //! Invariants: members are opened read-only unless the volume is written; a block that cannot be read is an I/O error
 //! to the client, never wrong data; labels say that the pool is in use before anybody is let in, and that it may be
 //! taken elsewhere after the last commit.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use plexum_block::device::{Fua, IoError};
 use plexum_front::client::Leave;
 use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
-use plexum_pool::{Foreign, LivePool, LiveVolume};
+use plexum_pool::{Foreign, LivePool, LiveVolume, MemberInfo};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::Access;
 use plexum_runtime::mailbox::{SendError, mailbox};
 use plexum_runtime::process::join_write_out_path;
 use plexum_runtime::signals::StopSignals;
 use plexum_runtime::{Handle, IoChoice, Runtime};
-use plexum_zfs::{DatasetName, OpenOptions, PoolReport, Volume};
+use plexum_zfs::{DatasetName, MemberReport, OpenOptions, PoolReport, Volume};
 use serde_json::json;
 
 use crate::buffers::request_pool;
@@ -50,8 +51,8 @@ const PENDING_BYTES_MAX: u64 = 128 << 20;
 /// What to serve and where.
 #[derive(Clone, Debug)]
 pub struct DatasetRequest {
-    /// `POOL/VOLUME[@SNAPSHOT]`.
-    pub dataset: String,
+    /// `POOL/VOLUME[@SNAPSHOT]`, at least one; all of one pool.
+    pub datasets: Vec<String>,
     /// Members as the user wrote them.
     pub members: Vec<String>,
     /// An older root.
@@ -60,7 +61,7 @@ pub struct DatasetRequest {
     pub access: Access,
     /// Whether the pool is checked before it is written.
     pub trust: Trust,
-    /// Name of the export instead of the last part of the data set's.
+    /// Name of the export instead of the last part of the data set's; of the only one.
     pub name: Option<String>,
     /// Unix socket instead of `RUNTIME/NAME.nbd`.
     pub socket: Option<PathBuf>,
@@ -179,11 +180,10 @@ pub fn rehearse_dataset(request: &DatasetRequest) -> Result<(), Problem> {
     let handle = runtime.handle();
     handle.rehearse();
     let served = runtime.block_on(Served::open(&handle, request))?;
-    let control = request
-        .runtime_dir
-        .file(&served.status.volume, Kind::Control);
-    check_socket_path(&control)?;
-    check_socket_path(&served.socket)?;
+    for volume in &served.volumes {
+        check_socket_path(&volume.control)?;
+        check_socket_path(&volume.socket)?;
+    }
     Ok(())
 }
 
@@ -201,9 +201,6 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
     handle.set_spin(request.spin);
     let (sender, mut inbox) = mailbox(ASKS_MAX);
     let served = runtime.block_on(Served::open(&handle, request))?;
-    let control_path = request
-        .runtime_dir
-        .file(&served.status.volume, Kind::Control);
     let asks = sender.clone();
     let post = Arc::new(move |ask| {
         if let Err(SendError::Full(Message::Ask(ask))) = asks.send(Message::Ask(ask)) {
@@ -214,21 +211,27 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
         }
     });
     // Before clients are let in: who reaches the volume can ask about it at once.
-    let control = ControlServer::start(vec![control_path.clone()], post, EventHub::default())?;
-    let listener = bind_unix(&handle, &served.socket)?;
-    let take = serve_each(&handle, &served.server);
-    let _acceptor = accept(&handle, listener, Rc::default(), take);
+    let controls = served.volumes.iter().map(|volume| volume.control.clone());
+    let control = ControlServer::start(controls.collect(), post, EventHub::default())?;
+    let sockets: BTreeSet<&PathBuf> = served.volumes.iter().map(|volume| &volume.socket).collect();
+    let mut acceptors = Vec::new();
+    for socket in sockets {
+        let listener = bind_unix(&handle, socket)?;
+        let take = serve_each(&handle, &served.server);
+        acceptors.push(accept(&handle, listener, Rc::default(), take));
+    }
     let signals = StopSignals::new(&handle)
         .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
     let _watcher = handle.spawn(async move {
         signals.next().await;
         let _ = sender.send(Message::Stop);
     });
-    let told = ready(&Ready {
-        left_out: Some(Vec::new()),
-        status: served.status(),
-        control: control_path,
-        notes: served.notes.clone(),
+    let told = served.tell(ready);
+    let _upkeep = served.live.clone().map(|live| {
+        handle.spawn(async move {
+            // What stands in the way is in the status; the volume is served all the same.
+            let _ = live.make_good().await;
+        })
     });
     runtime.block_on(async {
         while told.is_ok()
@@ -240,7 +243,9 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
             }
         }
         let exports = served.server.exports();
-        exports.close(&served.status.volume, Leave::Drain).await;
+        for volume in &served.volumes {
+            exports.close(&volume.status.volume, Leave::Drain).await;
+        }
         served.server.stop(Leave::Drain);
     });
     let exported = match &served.live {
@@ -249,7 +254,8 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
             .map_err(|error| of_pool(&error)),
         None => Ok(()),
     };
-    served.remove_socket();
+    served.remove_sockets();
+    drop(acceptors);
     drop(served);
     drop(handle);
     drop(runtime);
@@ -257,20 +263,34 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
     told.and(exported)
 }
 
+/// A volume that is served.
+struct ServedVolume {
+    status: VolumeStatus,
+    socket: PathBuf,
+    control: PathBuf,
+}
+
 struct Served {
     server: Rc<Server<DatasetExport, RealClock>>,
-    socket: PathBuf,
-    status: VolumeStatus,
+    volumes: Vec<ServedVolume>,
     notes: Vec<String>,
+    /// The members in the order of the status.
+    members: Vec<MemberReport>,
     /// The pool, when it is written.
     live: Option<Rc<LivePool<AnyDevice, RealClock>>>,
 }
 
-/// A volume that was opened, and what is known of it.
-struct Opened {
+/// A volume that was opened.
+struct OpenedVolume {
+    dataset: String,
     content: Content,
     size_bytes: u64,
     block_bytes: u64,
+}
+
+/// What was opened, and what is known of the pool.
+struct Opened {
+    volumes: Vec<OpenedVolume>,
     report: PoolReport,
     live: Option<Rc<LivePool<AnyDevice, RealClock>>>,
 }
@@ -281,44 +301,56 @@ impl Opened {
             return Self::writable(handle, request).await;
         }
         let pool = open_pool(handle, &request.members, &OpenOptions { txg: request.txg }).await?;
-        let dataset = DatasetName::parse(&request.dataset);
-        let volume = pool.volume(&dataset).await.map_err(|error| {
-            of_zfs(&error).hint(format!(
-                "a file system is shown by:   plexum attach --dataset {dataset} FOLDER MEMBER..."
-            ))
-        })?;
+        let mut volumes = Vec::new();
+        for name in &request.datasets {
+            let dataset = DatasetName::parse(name);
+            let volume = pool.volume(&dataset).await.map_err(|error| {
+                of_zfs(&error).hint(format!(
+                    "a file system is shown by:   plexum attach --dataset {dataset} FOLDER MEMBER..."
+                ))
+            })?;
+            volumes.push(OpenedVolume {
+                dataset: name.clone(),
+                size_bytes: volume.size_bytes(),
+                block_bytes: volume.block_bytes(),
+                content: Content::Read(volume),
+            });
+        }
         Ok(Self {
-            size_bytes: volume.size_bytes(),
-            block_bytes: volume.block_bytes(),
-            content: Content::Read(volume),
+            volumes,
             report: pool.report.clone(),
             live: None,
         })
     }
 
     async fn writable(handle: &Handle, request: &DatasetRequest) -> Result<Self, Problem> {
-        let name = &request.dataset;
         let mut pool =
             open_writable(handle, &request.members, Foreign::Refused, request.trust).await?;
         let report = pool.report().cloned();
         let report = report
             .ok_or_else(|| Problem::new(Code::Bug, "a pool that was opened has no report"))?;
-        pool.open_volume(name)
-            .await
-            .map_err(|error| of_pool(&error))?;
+        for name in &request.datasets {
+            let opened = pool.open_volume(name).await;
+            opened.map_err(|error| of_pool(&error))?;
+        }
         if !handle.is_rehearsal() {
-            pool.begin(wall_seconds()?)
-                .await
-                .map_err(|error| of_pool(&error))?;
+            let begun = pool.begin(wall_seconds()?).await;
+            begun.map_err(|error| of_pool(&error))?;
         }
         let live = Rc::new(LivePool::new(pool, handle.clock(), PENDING_BYTES_MAX));
-        let volume = LiveVolume::open(&live, name)
-            .await
-            .map_err(|error| of_pool(&error))?;
+        let mut volumes = Vec::new();
+        for name in &request.datasets {
+            let volume = LiveVolume::open(&live, name).await;
+            let volume = volume.map_err(|error| of_pool(&error))?;
+            volumes.push(OpenedVolume {
+                dataset: name.clone(),
+                size_bytes: volume.volume().size_bytes,
+                block_bytes: volume.volume().block_bytes,
+                content: Content::Write(Box::new(volume)),
+            });
+        }
         Ok(Self {
-            size_bytes: volume.volume().size_bytes,
-            block_bytes: volume.volume().block_bytes,
-            content: Content::Write(Box::new(volume)),
+            volumes,
             report,
             live: Some(live),
         })
@@ -326,62 +358,110 @@ impl Opened {
 }
 
 impl Served {
-    /// Opens the pool and the volume; nobody is let in yet.
+    /// Opens the pool and the volumes; nobody is let in yet.
     async fn open(handle: &Handle, request: &DatasetRequest) -> Result<Self, Problem> {
         let opened = Opened::of(handle, request).await?;
-        let dataset = DatasetName::parse(&request.dataset);
-        let name = request.name.clone().unwrap_or_else(|| {
-            let last = request.dataset.rsplit('/').next();
-            last.unwrap_or(&request.dataset).to_owned()
-        });
-        let socket = match &request.socket {
-            Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
-            None => request.runtime_dir.file(&name, Kind::Nbd),
-        };
-        let info = ExportInfo {
-            name: name.clone(),
-            description: format!("ZFS volume {dataset}"),
-            size_bytes: opened.size_bytes,
-            block_bytes_min: 512,
-            block_bytes_preferred: u32::try_from(opened.block_bytes).unwrap_or(4096).max(4096),
-            is_read_only: request.access == Access::ReadOnly,
-            is_rotational: false,
-        };
         let buffers = request_pool(request.memory_bytes);
         let limits = ServerLimits {
             bytes_max: request.memory_bytes,
             ..ServerLimits::default()
         };
         let server = Rc::new(Server::new(handle.clock(), buffers.clone(), limits));
-        let mut status = status(&opened.report, &name, &socket, info.size_bytes, handle);
-        status.is_read_only = info.is_read_only;
-        let export = DatasetExport {
-            content: opened.content,
-            info,
-            buffers,
-        };
-        server
-            .exports()
-            .open(Rc::new(export))
-            .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
+        let mut volumes = Vec::new();
+        for volume in opened.volumes {
+            let dataset = DatasetName::parse(&volume.dataset);
+            let name = request.name.clone().unwrap_or_else(|| {
+                let last = volume.dataset.rsplit('/').next();
+                last.unwrap_or(&volume.dataset).to_owned()
+            });
+            let socket = match &request.socket {
+                Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+                None => request.runtime_dir.file(&name, Kind::Nbd),
+            };
+            let info = ExportInfo {
+                name: name.clone(),
+                description: format!("ZFS volume {dataset}"),
+                size_bytes: volume.size_bytes,
+                block_bytes_min: 512,
+                block_bytes_preferred: u32::try_from(volume.block_bytes).unwrap_or(4096).max(4096),
+                is_read_only: request.access == Access::ReadOnly,
+                is_rotational: false,
+            };
+            let mut status = status(&opened.report, &name, &socket, info.size_bytes, handle);
+            status.is_read_only = info.is_read_only;
+            let export = DatasetExport {
+                content: volume.content,
+                info,
+                buffers: buffers.clone(),
+            };
+            server
+                .exports()
+                .open(Rc::new(export))
+                .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
+            volumes.push(ServedVolume {
+                control: request.runtime_dir.file(&name, Kind::Control),
+                socket,
+                status,
+            });
+        }
         Ok(Self {
             server,
-            socket,
-            status,
+            volumes,
+            members: opened.report.members,
             notes: opened.report.notes,
             live: opened.live,
         })
     }
 
-    fn remove_socket(&self) {
-        let _ = std::fs::remove_file(&self.socket);
+    /// Says of each volume that clients may come.
+    fn tell(&self, ready: Tell) -> Result<(), Problem> {
+        for (n, volume) in self.volumes.iter().enumerate() {
+            let is_last = n + 1 == self.volumes.len();
+            ready(&Ready {
+                left_out: is_last.then(Vec::new),
+                status: self.status(volume),
+                control: volume.control.clone(),
+                notes: if n == 0 {
+                    self.notes.clone()
+                } else {
+                    Vec::new()
+                },
+            })?;
+        }
+        Ok(())
     }
 
-    fn status(&self) -> VolumeStatus {
-        let mut status = self.status.clone();
+    fn remove_sockets(&self) {
+        for volume in &self.volumes {
+            let _ = std::fs::remove_file(&volume.socket);
+        }
+    }
+
+    fn status(&self, volume: &ServedVolume) -> VolumeStatus {
+        let mut status = volume.status.clone();
         for export in &mut status.exports {
             export.clients = self.server.session_count() as u64;
         }
+        let members = self.live.as_ref().map(|live| live.members());
+        for member in members.iter().flatten() {
+            let place = |one: &MemberReport| {
+                one.guid == member.guid && u32::try_from(one.plex_id) == Ok(member.plex_id)
+            };
+            let shown = self.members.iter().position(place);
+            let shown = shown.and_then(|at| status.members.get_mut(at));
+            if let Some(shown) = shown {
+                shown.state = live_state(member, shown.state);
+            }
+        }
+        let is_whole = status
+            .members
+            .iter()
+            .all(|member| member.state == MemberState::Active);
+        status.verdict = if is_whole {
+            Verdict::Ok
+        } else {
+            Verdict::Degraded
+        };
         status
     }
 
@@ -394,25 +474,34 @@ impl Served {
                 ..
             }
         );
-        let name = &self.status.volume;
+        let named = |name: &str| {
+            let mut volumes = self.volumes.iter();
+            volumes.find(|volume| volume.status.volume == name)
+        };
+        let all = self.volumes.iter().map(|volume| self.status(volume));
+        let unknown =
+            |name: &str| Problem::new(Code::NoSuchVolume, format!("{name} is not served here"));
         let answer: Answer = match &ask.request {
-            Request::List => {
-                Ok(json!({"version": JSON_VERSION, "kind": "volumes", "volumes": [self.status()]}))
-            }
-            Request::Show { .. } => Ok(serde_json::to_value(self.status()).unwrap_or_default()),
+            Request::List => Ok(
+                json!({"version": JSON_VERSION, "kind": "volumes", "volumes": all.collect::<Vec<_>>()}),
+            ),
+            Request::Show { volume } => match named(volume) {
+                Some(volume) => Ok(serde_json::to_value(self.status(volume)).unwrap_or_default()),
+                None => Err(unknown(volume)),
+            },
             Request::Act {
                 action: Action::Stop,
-                ..
+                volume: name,
             } => Ok(json!({"message": format!("{name} is stopped")})),
             Request::Attached { .. } => Ok(json!({"is_fit": join_write_out_path()})),
             Request::Open { .. }
             | Request::Start { .. }
             | Request::Forget { .. }
             | Request::Alarm(_) => Err(not_the_daemon()),
-            Request::Stats { .. }
-            | Request::Requests { .. }
-            | Request::Rehearse { .. }
-            | Request::Act { .. } => Err(Problem::new(
+            Request::Stats { volume: name, .. }
+            | Request::Requests { volume: name }
+            | Request::Rehearse { volume: name, .. }
+            | Request::Act { volume: name, .. } => Err(Problem::new(
                 Code::ReadOnly,
                 format!("{name} is a volume of a ZFS pool: it can be shown and stopped"),
             )),
@@ -483,7 +572,17 @@ fn status(
     }
 }
 
-fn member_status(member: &plexum_zfs::MemberReport) -> MemberStatus {
+/// The state of a member of a pool that is written; `before`: as it was opened.
+fn live_state(member: &MemberInfo, before: MemberState) -> MemberState {
+    match (&member.out, member.missed_groups) {
+        (Some(_), _) if before == MemberState::Missing => MemberState::Missing,
+        (Some(_), _) => MemberState::Faulty,
+        (None, 0) => MemberState::Active,
+        (None, _) => MemberState::Rebuilding,
+    }
+}
+
+fn member_status(member: &MemberReport) -> MemberStatus {
     MemberStatus {
         slot: u32::try_from(member.slot).ok(),
         path: Some(member.name.clone().unwrap_or_else(|| member.path.clone())),

@@ -52,6 +52,7 @@ pub const ALL: [&Target; 29] = [
     &zfs::POINTER,
     &zfs::DNODE,
     &zfs::ZAP,
+    &zfs::LOG,
     &zfs::PARTITIONS,
     &zfs::LZJB,
     &zfs::ZLE,

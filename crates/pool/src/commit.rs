@@ -6,7 +6,8 @@
 //! places are known, the space maps are written as they will be true, and the root follows after a flush.
 //!
 //! Invariants:
-//! - a root is written after a flush of everything that it reaches, to all labels of all members;
+//! - a root is written after a flush of everything that it reaches, to all labels of all members that are in;
+//! - a commit that loses a member does not end with a root; another follows at once, which says what it missed;
 //! - after an error in a commit nothing more is written: the last root stays what the members hold.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ const DATA_COPIES: usize = 1;
 /// Bytes of a block of a space map.
 pub(crate) const SPACE_MAP_BLOCK_BYTES: u64 = 4096;
 /// Bytes of the header of a space map in its bonus area, without a histogram.
-const SPACE_MAP_HEAD_BYTES: usize = 24;
+pub(crate) const SPACE_MAP_HEAD_BYTES: usize = 24;
 /// Rounds of planning: each adds something, and one or two are usual.
 const ROUNDS_MAX: usize = 64;
 /// Bytes of a block of the configuration.
@@ -78,7 +79,7 @@ impl<D: Device> WritablePool<D> {
     /// What kept it from being written. The pool is frozen then: the last root is what the members hold.
     pub async fn commit(&mut self, wall_s: u64) -> Result<(), PoolError> {
         self.check_frozen()?;
-        if !self.has_changes() {
+        if !self.has_changes() || self.is_rehearsal {
             return Ok(());
         }
         let result = self.commit_changes(wall_s).await;
@@ -101,9 +102,36 @@ impl<D: Device> WritablePool<D> {
     }
 
     async fn commit_changes(&mut self, wall_s: u64) -> Result<(), PoolError> {
-        let txg = self.txg + 1;
+        loop {
+            let losses = self.ground.losses.get();
+            let txg = self.txg + 1;
+            self.write_group(txg).await?;
+            let root = NewUberblock {
+                version: self.version,
+                txg,
+                guid_sum: self.guid_sum,
+                written_s: wall_s,
+                root: self.meta.root,
+            };
+            let is_rooted = self.write_root(&root, losses).await?;
+            self.space.committed()?;
+            self.txg = txg;
+            if is_rooted {
+                break;
+            }
+        }
+        self.pending = Pending::default();
+        self.config_state = ConfigState::Written;
+        Ok(())
+    }
+
+    /// Writes everything that the root of a transaction group reaches.
+    async fn write_group(&mut self, txg: u64) -> Result<(), PoolError> {
+        self.ground.txg.set(txg);
         let mut writes = Writes::default();
+        self.move_logs(txg)?;
         self.write_sets(txg, &mut writes).await?;
+        self.store_missed(txg).await?;
         if self.config_state == ConfigState::Changed {
             self.store_config(txg).await?;
         }
@@ -142,29 +170,20 @@ impl<D: Device> WritablePool<D> {
             ));
         }
         self.ground.write_out(&mut writes).await?;
-        self.ground.flush().await?;
-        let root = NewUberblock {
-            version: self.version,
-            txg,
-            guid_sum: self.guid_sum,
-            written_s: wall_s,
-            root: self.meta.root,
-        };
-        self.write_root(&root).await?;
-        self.space.committed()?;
-        self.pending = Pending::default();
-        self.txg = txg;
-        self.config_state = ConfigState::Written;
-        Ok(())
+        self.ground.flush().await
     }
 
-    /// Labels and the root, in the order that leaves one whole set whatever happens in between.
-    async fn write_root(&mut self, root: &NewUberblock) -> Result<(), PoolError> {
+    /// Labels and the root, in the order that leaves one whole set whatever happens in between. `false`: a member was
+    /// lost since `losses` were counted, and no root was written.
+    async fn write_root(&mut self, root: &NewUberblock, losses: u64) -> Result<bool, PoolError> {
         let is_config_new = self.config_state == ConfigState::Changed;
         let list = |plex: u32, leaf: &Leaf<D>| self.label_list(plex, leaf, root.txg);
-        if is_config_new {
+        if is_config_new && self.ground.losses.get() == losses {
             self.ground.write_labels([0, 2], &list).await?;
             self.ground.flush().await?;
+        }
+        if self.ground.losses.get() != losses {
+            return Ok(false);
         }
         self.ground.write_root(root).await?;
         self.ground.flush().await?;
@@ -172,7 +191,7 @@ impl<D: Device> WritablePool<D> {
             self.ground.write_labels([1, 3], &list).await?;
             self.ground.flush().await?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The configuration in the label of a member.
@@ -258,6 +277,13 @@ impl<D: Device> WritablePool<D> {
     /// Chooses the places of all blocks of the pool's own set that change; see the top of this file.
     async fn plan(&mut self) -> Result<Plan, PoolError> {
         let mut plan = Plan::default();
+        for gone in &self.meta.removed {
+            for copy in gone.copies() {
+                self.space.give_back(&copy)?;
+            }
+            let sums = Sums::of(&self.ground.shapes, gone);
+            plan.sums.add(sums.negative());
+        }
         for _ in 0..ROUNDS_MAX {
             self.touch_space_maps().await?;
             let missing = self.unplanned(&plan).await?;

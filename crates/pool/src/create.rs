@@ -203,7 +203,10 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg: FIRST_TXG - 1,
             frozen: None,
+            is_rehearsal: false,
             pending: crate::state::Pending::default(),
+            logs: BTreeMap::new(),
+            missed: BTreeMap::new(),
         };
         pool.plant(new, &mut identities).await?;
         for (id, tree) in trees.iter_mut().enumerate() {
@@ -211,7 +214,12 @@ impl<D: Device> WritablePool<D> {
         }
         pool.config = config(new, guid, trees);
         pool.ground.clear_rings().await?;
-        pool.commit(new.wall_s).await
+        pool.commit(new.wall_s).await?;
+        // A new pool begins with all its members.
+        match pool.members_out().into_iter().next() {
+            None => Ok(()),
+            Some((member, reason)) => Err(PoolError::invalid(member, reason)),
+        }
     }
 
     /// The objects that every pool has.
@@ -422,12 +430,7 @@ fn new_plex<D: Device>(
         children.push(leaf_list(&member, number, &Guid(guid)));
         let place = 0..member.device.info().size_bytes;
         let (name, device) = (member.name, member.device);
-        leaves.push(Leaf {
-            name,
-            guid,
-            device,
-            place,
-        });
+        leaves.push(Leaf::new(name, guid, device, place));
     }
     let kind = group.kind.plex_kind();
     let plex = PlexGround::new(id, &kind, ashift, size_bytes, leaves)?;

@@ -113,6 +113,11 @@ pub(crate) fn dead_blocks() -> NewObject {
     )
 }
 
+/// The root pointer of a data set.
+pub(crate) fn root_of(dataset: &DnodeImage) -> PointerImage {
+    PointerImage::of(dataset.bonus().get(8 * set::ROOT..).unwrap_or_default())
+}
+
 /// Adds to a word of a bonus area; the sums never go below zero on a sound pool, and stop there on another.
 pub(crate) fn add_word(dnode: &mut DnodeImage, word: usize, delta: i64) {
     let sum = dnode.bonus_word(word).cast_signed().saturating_add(delta);
@@ -128,14 +133,24 @@ fn add_dir(dnode: &mut DnodeImage, part: usize, sums: Sums) {
     }
 }
 
-/// Adds sums to a directory and all above it.
+/// Adds sums to a directory, as a part of its data set, and to all above it.
 pub(crate) async fn use_space<D: Device>(
     meta: &mut SetState,
     source: &Source<D>,
     directory: u64,
     sums: Sums,
 ) -> Result<(), PoolError> {
-    let (mut number, mut part) = (directory, dir::BY_HEAD);
+    use_space_by(meta, source, (directory, dir::BY_HEAD), sums).await
+}
+
+/// The same, as any part.
+pub(crate) async fn use_space_by<D: Device>(
+    meta: &mut SetState,
+    source: &Source<D>,
+    (directory, part): (u64, usize),
+    sums: Sums,
+) -> Result<(), PoolError> {
+    let (mut number, mut part) = (directory, part);
     for _ in 0..DEPTH_MAX {
         let changed = meta.change(source, number).await?;
         add_dir(&mut changed.dnode, part, sums);
@@ -271,7 +286,8 @@ async fn keep_dead<D: Device>(
     Ok(())
 }
 
-async fn append_dead<D: Device>(
+/// Adds blocks to a list of dead ones.
+pub(crate) async fn append_dead<D: Device>(
     meta: &mut SetState,
     source: &Source<D>,
     shapes: &Shapes,

@@ -1,11 +1,13 @@
 //! Plexes as a writer sees them: where a block goes on the members, labels, roots, flushes.
 //!
 //! Invariants:
-//! - a block is written to every member of its plex that has a part of it; one that cannot be written ends the commit,
-//!   and nothing is answered that is not on all members;
+//! - a block is written to every member of its plex that has a part of it, but for those that are out; a member that
+//!   cannot be written is out from then on, as long as its plex can spare it, and the caller learns of it;
+//! - a block is not read from a member that missed its transaction group;
 //! - a write never leaves the member, nor the data area of the plex.
 
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -16,7 +18,7 @@ use plexum_format::zfs::label_write::{NewUberblock, RING_OFFSET, encode_head, en
 use plexum_format::zfs::label_write::{slot_bytes, slot_count};
 use plexum_format::zfs::{DATA_OFFSET_BYTES, Dva, LABEL_BYTES, NvList, PlexKind, label_offsets};
 use plexum_layout::RaidzGeometry;
-use plexum_zfs::stripe_columns;
+use plexum_zfs::{Missed, stripe_columns};
 
 use crate::error::PoolError;
 
@@ -29,13 +31,57 @@ pub struct Leaf<D> {
     pub name: String,
     /// Its identity.
     pub guid: u64,
-    /// The device.
-    pub device: Rc<D>,
+    /// The device; `None`: it is missing.
+    pub device: Option<Rc<D>>,
     /// The part of the device that is the member.
     pub place: Range<u64>,
+    /// Transaction groups that it missed, as the reader knows them too.
+    pub missed: Missed,
+    /// Why it is not written, when it is not.
+    pub out: RefCell<Option<String>>,
+    /// The first transaction group that it missed, when it is out.
+    pub out_since: Cell<u64>,
 }
 
 impl<D> Leaf<D> {
+    /// A member that is written.
+    pub fn new(name: String, guid: u64, device: Rc<D>, place: Range<u64>) -> Self {
+        Self {
+            name,
+            guid,
+            device: Some(device),
+            place,
+            missed: Missed::default(),
+            out: RefCell::new(None),
+            out_since: Cell::new(0),
+        }
+    }
+
+    /// A member that is not there.
+    pub fn missing(name: String, guid: u64) -> Self {
+        Self {
+            name,
+            guid,
+            device: None,
+            place: 0..0,
+            missed: Missed::default(),
+            out: RefCell::new(Some("it is missing".into())),
+            out_since: Cell::new(0),
+        }
+    }
+
+    /// It is not written from now on: from this transaction group on it has nothing.
+    pub fn take_out(&self, reason: String, since_txg: u64) {
+        *self.out.borrow_mut() = Some(reason);
+        self.out_since.set(since_txg);
+        self.missed.add(since_txg..u64::MAX);
+    }
+
+    /// Whether it is written.
+    pub fn is_in(&self) -> bool {
+        self.out.borrow().is_none()
+    }
+
     /// Size of the member.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
@@ -140,8 +186,21 @@ impl<D: Device> PlexGround<D> {
         })
     }
 
+    /// How many of its members it can do without.
+    pub fn spare_count(&self) -> usize {
+        match &self.shape.geometry {
+            Some(geometry) => geometry.parity_count(),
+            None => self.leaves.len() - 1,
+        }
+    }
+
+    /// Members that are not written.
+    pub fn out_count(&self) -> usize {
+        self.leaves.iter().filter(|leaf| !leaf.is_in()).count()
+    }
+
     /// The parts of a block on the members: slot, offset in the data area, bytes.
-    fn parts(
+    pub fn parts(
         &self,
         offset_bytes: u64,
         block: &[u8],
@@ -169,6 +228,12 @@ impl<D: Device> PlexGround<D> {
 pub(crate) struct Ground<D> {
     pub plexes: BTreeMap<u32, PlexGround<D>>,
     pub shapes: Shapes,
+    /// Members that went out since the pool was opened.
+    pub losses: Cell<u64>,
+    /// The transaction group that is being written.
+    pub txg: Cell<u64>,
+    /// Members that were written since they were flushed.
+    unflushed: RefCell<BTreeSet<(u32, usize)>>,
     buffers: BufPool,
 }
 
@@ -195,6 +260,9 @@ impl<D: Device> Ground<D> {
         Self {
             shapes: Shapes(shapes.collect()),
             plexes,
+            losses: Cell::new(0),
+            txg: Cell::new(0),
+            unflushed: RefCell::default(),
             buffers: buffers.clone(),
         }
     }
@@ -208,19 +276,25 @@ impl<D: Device> Ground<D> {
     pub fn put(&self, writes: &mut Writes, copy: &Dva, block: &[u8]) -> Result<(), PoolError> {
         let plex = self.plex(copy.plex_id)?;
         for (slot, offset, bytes) in plex.parts(copy.offset_bytes, block)? {
-            writes.held_bytes += bytes.len();
-            let runs = writes.runs.entry((plex.id, slot)).or_default();
-            let adjacent = runs.range_mut(..offset).next_back();
-            if let Some((start, run)) = adjacent
-                && start + run.len() as u64 == offset
-                && run.len() + bytes.len() <= RUN_BYTES_MAX
-            {
-                run.extend_from_slice(&bytes);
-                continue;
-            }
-            runs.insert(offset, bytes);
+            self.put_part(writes, (plex.id, slot), (offset, &bytes));
         }
         Ok(())
+    }
+
+    /// Notes the part of a block on one member: plex and slot, offset and bytes.
+    pub fn put_part(&self, writes: &mut Writes, place: (u32, usize), part: (u64, &[u8])) {
+        let (offset, bytes) = part;
+        writes.held_bytes += bytes.len();
+        let runs = writes.runs.entry(place).or_default();
+        let adjacent = runs.range_mut(..offset).next_back();
+        if let Some((start, run)) = adjacent
+            && start + run.len() as u64 == offset
+            && run.len() + bytes.len() <= RUN_BYTES_MAX
+        {
+            run.extend_from_slice(bytes);
+            return;
+        }
+        runs.insert(offset, bytes.to_vec());
     }
 
     /// Writes what was noted.
@@ -228,39 +302,76 @@ impl<D: Device> Ground<D> {
         let writes = std::mem::take(writes);
         let mut jobs = Vec::new();
         for ((plex_id, slot), runs) in writes.runs {
-            let leaf = &self.plex(plex_id)?.leaves[slot];
-            jobs.push(self.write_runs(leaf, runs));
+            let plex = self.plex(plex_id)?;
+            jobs.push(async move {
+                let leaf = &plex.leaves[slot];
+                let Some(device) = leaf.device.as_ref().filter(|_| leaf.is_in()) else {
+                    return Ok(());
+                };
+                self.unflushed.borrow_mut().insert((plex_id, slot));
+                let result = self.write_runs(leaf, device, runs).await;
+                result.or_else(|error| self.lose(plex, leaf, error))
+            });
         }
         join_all(jobs).await.into_iter().collect()
+    }
+
+    /// A member failed: it is out from now on, when the plex can spare it.
+    fn lose(&self, plex: &PlexGround<D>, leaf: &Leaf<D>, error: IoError) -> Result<(), PoolError> {
+        if leaf.is_in() {
+            if plex.out_count() >= plex.spare_count() {
+                return Err(io(leaf, error));
+            }
+            leaf.take_out(error.to_string(), self.txg.get());
+            self.losses.set(self.losses.get() + 1);
+        }
+        Ok(())
     }
 
     async fn write_runs(
         &self,
         leaf: &Leaf<D>,
+        device: &Rc<D>,
         runs: BTreeMap<u64, Vec<u8>>,
-    ) -> Result<(), PoolError> {
+    ) -> Result<(), IoError> {
         let end = leaf.place.end - 2 * LABEL_BYTES as u64;
         for (offset, bytes) in runs {
             let at = leaf.place.start + DATA_OFFSET_BYTES + offset;
             if at + bytes.len() as u64 > end {
-                return Err(io(leaf, IoError::OutOfRange));
+                return Err(IoError::OutOfRange);
             }
             let buf = self.buffers.copy_of(&bytes).freeze();
-            let result = leaf.device.write(at, buf, Fua::No).await;
-            result.map_err(|error| io(leaf, error))?;
+            device.write(at, buf, Fua::No).await?;
         }
         Ok(())
     }
 
     /// Makes everything that was written durable on all members.
     pub async fn flush(&self) -> Result<(), PoolError> {
-        let leaves = self
-            .leaves()
-            .map(|leaf| async move { leaf.device.flush().await.map_err(|error| io(leaf, error)) });
-        join_all(leaves.collect::<Vec<_>>())
-            .await
-            .into_iter()
-            .collect()
+        let all = self.plexes.values().flat_map(|plex| {
+            let slots = 0..plex.leaves.len();
+            slots.map(|slot| (plex.id, slot))
+        });
+        self.unflushed.borrow_mut().extend(all);
+        self.flush_written().await
+    }
+
+    /// Makes everything that was written durable, on the members that were written since their last flush.
+    pub async fn flush_written(&self) -> Result<(), PoolError> {
+        let written = std::mem::take(&mut *self.unflushed.borrow_mut());
+        let mut jobs = Vec::new();
+        for (plex_id, slot) in written {
+            let plex = self.plex(plex_id)?;
+            jobs.push(async move {
+                let leaf = &plex.leaves[slot];
+                let Some(device) = leaf.device.as_ref().filter(|_| leaf.is_in()) else {
+                    return Ok(());
+                };
+                let result = device.flush().await;
+                result.or_else(|error| self.lose(plex, leaf, error))
+            });
+        }
+        join_all(jobs).await.into_iter().collect()
     }
 
     pub fn leaves(&self) -> impl Iterator<Item = &Leaf<D>> {
@@ -274,13 +385,13 @@ impl<D: Device> Ground<D> {
         list: LabelOf<'_, D>,
     ) -> Result<(), PoolError> {
         for plex in self.plexes.values() {
-            for leaf in &plex.leaves {
+            for leaf in plex.leaves.iter().filter(|leaf| leaf.is_in()) {
                 let list = list(plex.id, leaf)?;
                 let offsets = label_offsets(leaf.size_bytes());
                 for offset in which.iter().filter_map(|n| offsets.get(*n)) {
                     let head = encode_head(&list, *offset);
                     let too_long = || PoolError::invalid("label", "the configuration does not fit");
-                    self.write(leaf, *offset, &head.ok_or_else(too_long)?)
+                    self.write((plex, leaf), *offset, &head.ok_or_else(too_long)?)
                         .await?;
                 }
             }
@@ -291,17 +402,26 @@ impl<D: Device> Ground<D> {
     /// Clears what was in the rings of all labels, and behind the last one: roots of another pool, and what other
     /// formats have at the end of a member, must not be found there.
     pub async fn clear_rings(&self) -> Result<(), PoolError> {
-        for leaf in self.leaves() {
-            for offset in label_offsets(leaf.size_bytes()) {
-                let zeroes = vec![0; LABEL_BYTES - RING_OFFSET];
-                self.write(leaf, offset + RING_OFFSET as u64, &zeroes)
-                    .await?;
+        for plex in self.plexes.values() {
+            for leaf in &plex.leaves {
+                self.clear_ring(plex, leaf).await?;
             }
-            let end = leaf.size_bytes() / LABEL_BYTES as u64 * LABEL_BYTES as u64;
-            let rest = leaf.size_bytes() - end;
-            if rest > 0 {
-                self.write(leaf, end, &vec![0; rest as usize]).await?;
-            }
+        }
+        Ok(())
+    }
+
+    /// The same of one member.
+    pub async fn clear_ring(&self, plex: &PlexGround<D>, leaf: &Leaf<D>) -> Result<(), PoolError> {
+        for offset in label_offsets(leaf.size_bytes()) {
+            let zeroes = vec![0; LABEL_BYTES - RING_OFFSET];
+            self.write((plex, leaf), offset + RING_OFFSET as u64, &zeroes)
+                .await?;
+        }
+        let end = leaf.size_bytes() / LABEL_BYTES as u64 * LABEL_BYTES as u64;
+        let rest = leaf.size_bytes() - end;
+        if rest > 0 {
+            self.write((plex, leaf), end, &vec![0; rest as usize])
+                .await?;
         }
         Ok(())
     }
@@ -311,22 +431,30 @@ impl<D: Device> Ground<D> {
         for plex in self.plexes.values() {
             let slot = root.txg % slot_count(plex.ashift);
             let in_label = RING_OFFSET as u64 + slot * slot_bytes(plex.ashift) as u64;
-            for leaf in &plex.leaves {
+            for leaf in plex.leaves.iter().filter(|leaf| leaf.is_in()) {
                 for offset in label_offsets(leaf.size_bytes()) {
                     let at = offset + in_label;
                     let slot = encode_uberblock(root, plex.ashift, at);
-                    self.write(leaf, at, &slot).await?;
+                    self.write((plex, leaf), at, &slot).await?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn write(&self, leaf: &Leaf<D>, offset: u64, bytes: &[u8]) -> Result<(), PoolError> {
+    async fn write(
+        &self,
+        (plex, leaf): (&PlexGround<D>, &Leaf<D>),
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), PoolError> {
+        let Some(device) = leaf.device.as_ref().filter(|_| leaf.is_in()) else {
+            return Ok(());
+        };
         let at = leaf.place.start + offset;
         let buf = self.buffers.copy_of(bytes).freeze();
-        let result = leaf.device.write(at, buf, Fua::No).await;
-        result.map_err(|error| io(leaf, error))
+        let result = device.write(at, buf, Fua::No).await;
+        result.or_else(|error| self.lose(plex, leaf, error))
     }
 }
 

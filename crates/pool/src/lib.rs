@@ -6,31 +6,40 @@
 //! - the members always hold a whole root: the last one that was committed, or the one before while the next is being
 //!   written;
 //! - nothing that one of the last roots reaches is overwritten;
-//! - a pool is written only when all its members are there and all its active features are known;
+//! - a pool is written only when all its active features are known, and its members are there or spared knowingly;
 //! - no thread, no file, no clock.
 //!
 //! Source: zfs-write.md.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod branch;
 mod check;
 mod commit;
 mod create;
+mod deadlist;
 mod dsl;
 mod error;
 mod ground;
 mod live;
+mod log;
+mod members;
 #[cfg(test)]
 #[path = "../tests/common/memory.rs"]
 mod memory;
+mod missed;
 mod open;
+mod rename;
+mod replay;
 mod seed;
 mod set;
+mod snapshot;
 mod space;
 mod space_map;
 mod spans;
 mod state;
 mod tree;
+mod upkeep;
 mod volume;
 
 pub use check::{CheckReport, Finding, FindingKind, check_pool};
@@ -39,6 +48,11 @@ pub use create::{
 };
 pub use error::PoolError;
 pub use live::{LivePool, LiveVolume};
-pub use open::{FEATURES_WRITABLE, Foreign};
+pub use log::Logged;
+pub use members::MemberInfo;
+pub use open::{Absent, FEATURES_WRITABLE, Foreign, WriteOptions};
+pub use rename::Shrink;
+pub use snapshot::{Now, SnapshotInfo};
 pub use state::WritablePool;
+pub use upkeep::{Task, UpkeepReport, Walk};
 pub use volume::{NewVolume, OpenVolume};

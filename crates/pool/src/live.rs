@@ -1,7 +1,8 @@
 //! A pool that is served: requests of clients, and commits that several of them share.
 //!
 //! Invariants:
-//! - a flush is answered after a commit that began when everything answered before it was in memory;
+//! - a flush is answered after a commit, or what the intent logs need instead of one, that began when everything
+//!   answered before it was in memory;
 //! - what waits for a commit never takes more memory than the limit: a write that would exceed it commits first;
 //! - requests have the pool one after another.
 
@@ -11,11 +12,17 @@ use std::rc::Rc;
 
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
-use plexum_block::wait::Mutex;
+use plexum_block::wait::{Mutex, yield_once};
 
 use crate::error::PoolError;
+use crate::log::Logged;
+use crate::members::MemberInfo;
 use crate::state::WritablePool;
+use crate::upkeep::{Task, UpkeepReport};
 use crate::volume::OpenVolume;
+
+/// Blocks that are made good while clients wait.
+const BLOCKS_AT_ONCE: usize = 16;
 
 /// A pool that is served.
 pub struct LivePool<D, C> {
@@ -26,6 +33,8 @@ pub struct LivePool<D, C> {
     /// Changes that were taken, and those of them that are durable.
     taken: Cell<u64>,
     durable: Cell<u64>,
+    /// The members as they were at the last commit.
+    members: RefCell<Vec<MemberInfo>>,
 }
 
 /// The pool while a request has it; it goes back whatever happens to the request.
@@ -44,6 +53,7 @@ impl<D: Device, C: Clock> LivePool<D, C> {
     /// A pool whose commits are due when `pending_bytes_max` wait.
     pub fn new(pool: WritablePool<D>, clock: C, pending_bytes_max: u64) -> Self {
         Self {
+            members: RefCell::new(pool.members()),
             pool: RefCell::new(Some(pool)),
             turn: Mutex::default(),
             clock,
@@ -75,7 +85,46 @@ impl<D: Device, C: Clock> LivePool<D, C> {
         let taken = self.taken.get();
         pool.commit(self.clock.wall_seconds()).await?;
         self.durable.set(taken);
+        *self.members.borrow_mut() = pool.members();
         Ok(())
+    }
+
+    /// The members as they were at the last commit.
+    #[must_use]
+    pub fn members(&self) -> Vec<MemberInfo> {
+        self.members.borrow().clone()
+    }
+
+    /// Gives members that are there what they missed, while clients are served. `None`: none missed anything.
+    ///
+    /// # Errors
+    /// Those of [`WritablePool::walk`] and of the commit that says that they have all.
+    pub async fn make_good(&self) -> Result<Option<UpkeepReport>, PoolError> {
+        loop {
+            let begin = async |pool: &mut WritablePool<D>| {
+                let is_whole = pool.members_behind().is_empty();
+                Ok((!is_whole).then(|| pool.begin_walk(Task::Resilver)))
+            };
+            let Some(mut walk) = self.with(begin).await? else {
+                return Ok(None);
+            };
+            let mut is_held = true;
+            while is_held && !walk.is_done() {
+                is_held = self
+                    .with(async |pool| pool.walk(&mut walk, BLOCKS_AT_ONCE).await)
+                    .await?;
+                yield_once().await;
+            }
+            if !is_held {
+                continue;
+            }
+            let end = async |pool: &mut WritablePool<D>| {
+                let report = pool.end_walk(walk).await?;
+                self.commit(pool).await?;
+                Ok(Some(report))
+            };
+            return self.with(end).await;
+        }
     }
 
     /// Makes everything that was answered before durable. Calls that wait share one commit.
@@ -88,9 +137,20 @@ impl<D: Device, C: Clock> LivePool<D, C> {
             if self.durable.get() >= wanted {
                 return pool.check_frozen();
             }
-            self.commit(pool).await
+            self.make_durable(pool).await
         })
         .await
+    }
+
+    /// A flush goes into the intent logs when that is possible, else it is a commit.
+    async fn make_durable(&self, pool: &mut WritablePool<D>) -> Result<(), PoolError> {
+        let taken = self.taken.get();
+        // A log that cannot be written is no reason to fail: a commit does without it.
+        if pool.log().await == Ok(Logged::Durable) {
+            self.durable.set(taken);
+            return Ok(());
+        }
+        self.commit(pool).await
     }
 
     /// Commits, and says in the labels that the pool may be taken elsewhere. Nothing is to be written afterwards.
@@ -115,7 +175,12 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
     /// # Errors
     /// Those of [`WritablePool::open_volume`].
     pub async fn open(pool: &Rc<LivePool<D, C>>, name: &str) -> Result<Self, PoolError> {
-        let volume = pool.with(async |pool| pool.open_volume(name).await).await?;
+        let open = async |pool: &mut WritablePool<D>| {
+            let volume = pool.open_volume(name).await?;
+            pool.use_log(&volume);
+            Ok(volume)
+        };
+        let volume = pool.with(open).await?;
         Ok(Self {
             pool: Rc::clone(pool),
             volume,
@@ -167,7 +232,8 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
             }
             let mut result = work(pool).await;
             if matches!(result, Err(PoolError::NoSpace { .. })) {
-                // What was overwritten since is free after two more commits.
+                // What was overwritten since is free after two more commits, also when a walk waits for it.
+                pool.end_hold();
                 pool.settle(live.clock.wall_seconds()).await?;
                 result = work(pool).await;
             }

@@ -16,6 +16,7 @@ use crate::create::tree_guids;
 use crate::dsl;
 use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, PlexGround};
+use crate::missed::members_behind_in_roots;
 use crate::set::SetState;
 use crate::space::{Metaslab, Space};
 use crate::space_map::load_map;
@@ -46,27 +47,59 @@ pub const FEATURES_WRITABLE: [&str; 14] = [
 ];
 
 /// Which hosts' pools may be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Foreign {
     /// One that another host has in use, as its labels say, is refused.
+    #[default]
     Refused,
     /// The user said that no other host has it in use any more.
     Taken,
 }
 
+/// Whether a pool is written without members that it can do without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Absent {
+    /// Not: the members that were given should be all.
+    #[default]
+    Refused,
+    /// The user said that some are missing.
+    Accepted,
+}
+
+/// How a pool is opened for writing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Which hosts' pools may be written.
+    pub foreign: Foreign,
+    /// Whether members may be missing.
+    pub absent: Absent,
+}
+
+impl From<Foreign> for WriteOptions {
+    fn from(foreign: Foreign) -> Self {
+        Self {
+            foreign,
+            ..Self::default()
+        }
+    }
+}
+
 impl<D: Device> WritablePool<D> {
-    /// Opens a pool for writing. Nothing is written here.
+    /// Opens a pool for writing. Intent logs that were left are replayed in memory, and a part of the next commit.
+    /// Nothing is written here.
     ///
     /// # Errors
     /// `Refused` for members that are missing or old, pools in use elsewhere, features that are not known to a writer,
     /// and plexes that are not written; what of it cannot be read.
     pub async fn open(
         members: Vec<MemberState<D>>,
-        foreign: Foreign,
+        options: impl Into<WriteOptions>,
         buffers: &BufPool,
     ) -> Result<Self, PoolError> {
+        let options: WriteOptions = options.into();
+        let behind = members_behind_in_roots(&members);
         let pool = Pool::open(members, &OpenOptions::default()).await?;
-        check_report(&pool)?;
+        check_report(&pool, options.absent)?;
         let mut plexes = BTreeMap::new();
         for (config, slots) in pool.plexes() {
             let plex = writable_plex(config, slots)?;
@@ -102,13 +135,18 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg,
             frozen: None,
+            is_rehearsal: false,
             pending: crate::state::Pending::default(),
+            logs: BTreeMap::new(),
+            missed: BTreeMap::new(),
         };
         writable.find_landmarks().await?;
         writable.check_features().await?;
-        writable.check_config(foreign)?;
-        writable.check_members().await?;
+        writable.check_config(options.foreign)?;
+        writable.check_members()?;
+        writable.load_missed(&behind).await?;
         writable.load_space().await?;
+        writable.replay_logs().await?;
         Ok(writable)
     }
 
@@ -231,27 +269,38 @@ impl<D: Device> WritablePool<D> {
         Ok(())
     }
 
-    /// Members that missed something, or are not to be used, are not written.
-    async fn check_members(&self) -> Result<(), PoolError> {
+    /// Members that somebody took offline are not written; others that are not to be used refuse the pool.
+    fn check_members(&self) -> Result<(), PoolError> {
         let mut work: Vec<&NvList> = self.config.list("vdev_tree").into_iter().collect();
         while let Some(list) = work.pop() {
             work.extend(list.lists("children"));
             let path = list.text("path").unwrap_or("a plex");
-            let refuse = |reason: &str| {
-                Err(PoolError::Refused(format!(
-                    "pool {} is not written: {path} {reason}",
+            let is_set = |word: &str| list.number(word).is_some_and(|value| value != 0);
+            let words = ["faulted", "degraded", "removed", "unspare"];
+            if let Some(word) = words.into_iter().find(|word| is_set(word)) {
+                return Err(PoolError::Refused(format!(
+                    "pool {} is not written: {path} is {word}",
                     self.name
-                )))
-            };
-            for word in ["offline", "faulted", "degraded", "removed", "unspare"] {
-                if list.number(word).is_some_and(|value| value != 0) {
-                    return refuse(&format!("is {word}"));
+                )));
+            }
+            if is_set("offline") {
+                let leaf = self
+                    .ground
+                    .leaves()
+                    .find(|leaf| Some(leaf.guid) == list.number("guid"));
+                if let Some(leaf) = leaf {
+                    *leaf.out.borrow_mut() = Some("it is offline".into());
                 }
             }
-            if let Some(times) = list.number("DTL").filter(|times| *times != 0)
-                && self.meta.dnode(&self.source, times).await?.bonus_word(2) != 0
-            {
-                return refuse("missed changes that have to be resilvered first");
+        }
+        for plex in self.ground.plexes.values() {
+            if plex.out_count() > plex.spare_count() {
+                return Err(PoolError::Refused(format!(
+                    "pool {} is not written: of plex {} {} members are out",
+                    self.name,
+                    plex.id,
+                    plex.out_count()
+                )));
             }
         }
         Ok(())
@@ -273,6 +322,7 @@ impl<D: Device> WritablePool<D> {
     /// # Errors
     /// Those of [`commit`](Self::commit).
     pub async fn export(&mut self, wall_s: u64) -> Result<(), PoolError> {
+        self.end_logs(|_| true)?;
         self.label_state = 1;
         self.config_state = ConfigState::Changed;
         self.commit(wall_s).await
@@ -323,7 +373,7 @@ impl<D: Device> WritablePool<D> {
     }
 }
 
-fn check_report<D: Device>(pool: &Pool<D>) -> Result<(), PoolError> {
+fn check_report<D: Device>(pool: &Pool<D>, absent: Absent) -> Result<(), PoolError> {
     let report = &pool.report;
     let refuse = |reason: String| {
         Err(PoolError::Refused(format!(
@@ -331,20 +381,13 @@ fn check_report<D: Device>(pool: &Pool<D>) -> Result<(), PoolError> {
             report.name
         )))
     };
-    if let Some(member) = report.missing().first() {
-        return refuse(format!("its member {} is missing", member.path));
-    }
-    for member in &report.members {
-        let of_plex = report
-            .members
-            .iter()
-            .filter(|other| other.plex_id == member.plex_id);
-        let newest = of_plex.map(|other| other.newest_txg).max().unwrap_or(0);
-        // A crash between the members leaves one behind by a single root, whose blocks are on all of them.
-        if member.newest_txg + 1 < newest {
-            let name = member.name.as_deref().unwrap_or(&member.path);
-            return refuse(format!("{name} missed the last changes"));
-        }
+    if let Some(member) = report.missing().first()
+        && absent == Absent::Refused
+    {
+        return refuse(format!(
+            "its member {} is missing; to write without it, give the word `missing` as a member",
+            member.path
+        ));
     }
     if let Some((txg, reason)) = report.skipped_roots.first() {
         return refuse(format!(
@@ -383,18 +426,25 @@ fn writable_plex<D: Device>(
     }
     let mut leaves = Vec::new();
     for (slot, found) in config.slots.iter().zip(slots) {
-        let (Some(leaf), Some(member)) = (slot.first(), found.first()) else {
-            return Err(refuse("a member is missing"));
+        let Some(leaf) = slot.first() else {
+            return Err(refuse("a slot has no member"));
+        };
+        let Some(member) = found.first() else {
+            leaves.push(Leaf::missing(leaf.path.clone(), leaf.guid));
+            continue;
         };
         let sector = member.device().info().sector_bytes;
         if u64::from(sector) > 1 << config.ashift {
             return Err(refuse("a member has larger sectors than the pool"));
         }
         leaves.push(Leaf {
-            name: member.name.clone(),
-            guid: leaf.guid,
-            device: Rc::clone(member.device()),
-            place: member.place(),
+            missed: member.missed().clone(),
+            ..Leaf::new(
+                member.name.clone(),
+                leaf.guid,
+                Rc::clone(member.device()),
+                member.place(),
+            )
         });
     }
     let id = u32::try_from(id).map_err(|_| refuse("its number is too large"))?;

@@ -9,6 +9,7 @@ use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 use plexum_block::device::Device;
+use plexum_format::zfs::blockptr::POINTER_BYTES;
 use plexum_format::zfs::dnode::DNODE_BYTES;
 use plexum_format::zfs::zap::{Table, ZapEntry, ZapHead, leaf_ids, parse_head, parse_leaf};
 use plexum_format::zfs::zap_write::{MicroHead, encode_micro, micro_head};
@@ -16,11 +17,10 @@ use plexum_format::zfs::{DnodeImage, NewObject, PointerImage};
 
 use crate::error::PoolError;
 use crate::tree::{Changes, Grown, KIND_DNODES, Source, Writer, pointer_to};
+use crate::volume::TYPE_OFFSET;
 
 /// Bytes of the block of a new object set.
 const SET_BYTES: usize = 4096;
-/// Where it has its type.
-const TYPE_OFFSET: usize = 704;
 /// Bytes of a block of dnodes, and of the pointers to them in new sets.
 const DNODE_BLOCK_BYTES: u64 = 16 << 10;
 const DNODE_INDIRECT_SHIFT: u8 = 14;
@@ -35,6 +35,18 @@ pub(crate) const SMALL_INDIRECT_SHIFT: u8 = 14;
 pub(crate) struct Changed {
     pub dnode: DnodeImage,
     pub blocks: Changes,
+    /// Those of the blocks that were written to their final places already.
+    pub placed: BTreeMap<u64, PointerImage>,
+}
+
+impl Changed {
+    fn of(dnode: DnodeImage) -> Self {
+        Self {
+            dnode,
+            blocks: Changes::new(),
+            placed: BTreeMap::new(),
+        }
+    }
 }
 
 /// An object set.
@@ -47,6 +59,8 @@ pub(crate) struct SetState {
     /// Where that block is; a hole: nowhere yet.
     pub root: PointerImage,
     pub changed: BTreeMap<u64, Changed>,
+    /// Blocks of objects that were removed.
+    pub removed: Vec<PointerImage>,
     /// Where the search for a free number begins.
     next_number: u64,
 }
@@ -70,6 +84,7 @@ impl SetState {
             block,
             root: PointerImage::HOLE,
             changed: BTreeMap::new(),
+            removed: Vec::new(),
             next_number: 1,
         }
     }
@@ -90,17 +105,16 @@ impl SetState {
             block: block.to_vec(),
             root: *root,
             changed: BTreeMap::new(),
+            removed: Vec::new(),
             next_number: 1,
         })
     }
 
     /// Lets the set be written although no object of it is changed: the free slot 0 counts as one.
     pub fn touch(&mut self) {
-        let free = Changed {
-            dnode: DnodeImage::free(),
-            blocks: Changes::new(),
-        };
-        self.changed.insert(0, free);
+        self.changed
+            .entry(0)
+            .or_insert_with(|| Changed::of(DnodeImage::free()));
     }
 
     /// The dnode whose data are all others.
@@ -126,6 +140,15 @@ impl SetState {
         if let Some(changed) = self.changed.get(&number) {
             return Ok(Some(changed.dnode.clone()).filter(|dnode| dnode.kind() != 0));
         }
+        self.stored_dnode(source, number).await
+    }
+
+    /// An object as it is on the members; `None` when there is none.
+    pub async fn stored_dnode<D: Device>(
+        &self,
+        source: &Source<D>,
+        number: u64,
+    ) -> Result<Option<DnodeImage>, PoolError> {
         let block = self
             .stored_block(source, &self.meta(), number / self.per_block())
             .await?;
@@ -160,13 +183,7 @@ impl SetState {
     ) -> Result<&mut Changed, PoolError> {
         if !self.changed.contains_key(&number) {
             let dnode = self.dnode(source, number).await?;
-            self.changed.insert(
-                number,
-                Changed {
-                    dnode,
-                    blocks: Changes::new(),
-                },
-            );
+            self.changed.insert(number, Changed::of(dnode));
         }
         Ok(self
             .changed
@@ -187,14 +204,36 @@ impl SetState {
         self.next_number = number + 1;
         let mut dnode = DnodeImage::new(new);
         dnode.set_plain();
-        self.changed.insert(
-            number,
-            Changed {
-                dnode,
-                blocks: Changes::new(),
-            },
-        );
+        self.changed.insert(number, Changed::of(dnode));
         Ok(number)
+    }
+
+    /// Removes an object: its blocks are given back by the commit.
+    pub async fn remove<D: Device>(
+        &mut self,
+        source: &Source<D>,
+        number: u64,
+    ) -> Result<(), PoolError> {
+        let now = self.dnode(source, number).await?;
+        if let Some(stored) = self.stored_dnode(source, number).await? {
+            let mut work: Vec<PointerImage> = (0..stored.pointer_count())
+                .map(|n| stored.pointer(n))
+                .chain(stored.spill())
+                .collect();
+            while let Some(pointer) = work.pop() {
+                if pointer.is_hole() {
+                    continue;
+                }
+                if pointer.level() > 0 && !pointer.is_embedded() {
+                    let block = source.read(&pointer, "pointers").await?;
+                    work.extend(block.chunks_exact(POINTER_BYTES).map(PointerImage::of));
+                }
+                self.removed.push(pointer);
+            }
+        }
+        let free = DnodeImage(vec![0; now.slots() * DNODE_BYTES]);
+        self.changed.insert(number, Changed::of(free));
+        Ok(())
     }
 
     /// Whether a slot is a dnode's, or a part of one that takes several.
@@ -412,12 +451,7 @@ impl SetState {
         value: u64,
     ) -> Result<(), PoolError> {
         let block = self.block(number, source, 0).await?;
-        let Some(head) = micro_head(&block) else {
-            return Err(PoolError::Refused(format!(
-                "map {number} of {} is a hash table, which is not written here yet",
-                self.name
-            )));
-        };
+        let head = micro_head(&block).ok_or_else(|| self.is_table(number))?;
         let entries = self.zap(source, number).await?;
         let mut entries: Vec<(Vec<u8>, u64)> = entries
             .into_iter()
@@ -432,6 +466,37 @@ impl SetState {
         }
         self.change(source, number).await?;
         self.set_zap(number, &entries, head)
+    }
+
+    /// Takes a name out of a small ZAP; `false`: it was not in it.
+    pub async fn zap_remove<D: Device>(
+        &mut self,
+        source: &Source<D>,
+        number: u64,
+        name: &str,
+    ) -> Result<bool, PoolError> {
+        let block = self.block(number, source, 0).await?;
+        let head = micro_head(&block).ok_or_else(|| self.is_table(number))?;
+        let entries = self.zap(source, number).await?;
+        let count = entries.len();
+        let left: Vec<(Vec<u8>, u64)> = entries
+            .into_iter()
+            .filter(|entry| entry.name != name.as_bytes())
+            .map(|entry| (entry.name.clone(), entry.number().unwrap_or(0)))
+            .collect();
+        if left.len() == count {
+            return Ok(false);
+        }
+        self.change(source, number).await?;
+        self.set_zap(number, &left, head)?;
+        Ok(true)
+    }
+
+    fn is_table(&self, number: u64) -> PoolError {
+        PoolError::Refused(format!(
+            "map {number} of {} is a hash table, which is not written here yet",
+            self.name
+        ))
     }
 
     /// The blocks of dnodes that change with the changed objects, as they become. Objects are in their last state.
@@ -470,13 +535,17 @@ impl SetState {
                 .get_mut(&number)
                 .expect("its number is in the list");
             let blocks = std::mem::take(&mut changed.blocks);
+            let placed = std::mem::take(&mut changed.placed);
             writer
-                .write_object(number, &mut changed.dnode, &blocks)
+                .write_object(number, &mut changed.dnode, &blocks, &placed)
                 .await?;
         }
+        writer.outcome.dead.append(&mut self.removed);
         let blocks = self.dnode_blocks(writer.source).await?;
         let mut meta = self.meta();
-        writer.write_object(0, &mut meta, &blocks).await?;
+        writer
+            .write_object(0, &mut meta, &blocks, &BTreeMap::new())
+            .await?;
         self.block[..DNODE_BYTES].copy_from_slice(&meta.0);
         let fill = (0..meta.pointer_count())
             .map(|n| meta.pointer(n).fill())

@@ -132,14 +132,14 @@ impl Metaslab {
             .saturating_sub(self.given.total_bytes());
     }
 
-    /// The transaction group is durable.
-    fn committed(&mut self) -> Result<(), PoolError> {
+    /// The transaction group is durable. While space is `held`, nothing becomes free.
+    fn committed(&mut self, held: Held) -> Result<(), PoolError> {
         self.taken = Spans::default();
         let mut now = std::mem::take(&mut self.given);
         let cancelled = std::mem::take(&mut self.cancelled);
         let mut is_sound = now.add_all(&cancelled);
         self.deferred.push_back(now);
-        if self.deferred.len() > DEFERRED_GROUPS {
+        while held == Held::No && self.deferred.len() > DEFERRED_GROUPS {
             let free = self
                 .deferred
                 .pop_front()
@@ -158,11 +158,20 @@ impl Metaslab {
     }
 }
 
+/// Whether a walk over the pool keeps freed space from being given out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Held {
+    #[default]
+    No,
+    Yes,
+}
+
 /// The free space of a pool.
 #[derive(Default)]
 pub(crate) struct Space {
     /// By plex and number.
     pub metaslabs: BTreeMap<(u32, u64), Metaslab>,
+    held: Held,
     turn: usize,
     turn_bytes: u64,
     /// The metaslab in use for each plex and copy.
@@ -358,11 +367,40 @@ impl Space {
         Ok(())
     }
 
+    /// Keeps space from being used that is free in the maps; it waits like what is given back.
+    pub fn withhold(&mut self, dva: &Dva) -> Result<(), PoolError> {
+        let what = || PoolError::invalid("intent log", "it names space that is in use");
+        let key = self.metaslab_of(dva).ok_or_else(what)?;
+        let one = self.metaslabs.get_mut(&key).expect("it was just found");
+        let range = dva.offset_bytes..dva.offset_bytes.saturating_add(dva.allocated_bytes);
+        if range.end > one.end_bytes() || !one.free.take(range.clone()) {
+            return Err(what());
+        }
+        let _ = one.cancelled.add(range);
+        Ok(())
+    }
+
     /// The transaction group is durable.
     pub fn committed(&mut self) -> Result<(), PoolError> {
+        let held = self.held;
         self.metaslabs
             .values_mut()
-            .try_for_each(Metaslab::committed)
+            .try_for_each(|one| one.committed(held))
+    }
+
+    /// From now on nothing that is given back becomes free.
+    pub fn hold(&mut self) {
+        self.held = Held::Yes;
+    }
+
+    /// What was given back becomes free again in its time.
+    pub fn release(&mut self) {
+        self.held = Held::No;
+    }
+
+    /// Whether nothing becomes free.
+    pub fn is_held(&self) -> bool {
+        self.held == Held::Yes
     }
 }
 
@@ -374,12 +412,12 @@ mod tests {
     fn freed_space_waits_for_two_more_commits() {
         let mut one = Metaslab::new(0, 0, 0..1 << 20, 12);
         assert!(one.free.take(0..8192) && one.taken.add(0..8192));
-        one.committed().unwrap();
+        one.committed(Held::No).unwrap();
         assert!(one.given.add(0..4096));
-        one.committed().unwrap();
-        one.committed().unwrap();
+        one.committed(Held::No).unwrap();
+        one.committed(Held::No).unwrap();
         assert!(!one.free.overlaps(&(0..4096)), "a root may still reach it");
-        one.committed().unwrap();
+        one.committed(Held::No).unwrap();
         assert!(one.free.overlaps(&(0..4096)) && !one.free.overlaps(&(4096..8192)));
     }
 

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use plexum_format::zfs::NvList;
 
 use crate::ground::Ground;
+use crate::log::Log;
+use crate::missed::MissedTxgs;
 use crate::set::SetState;
 use crate::space::Space;
 use crate::tree::Source;
@@ -51,7 +53,20 @@ pub struct WritablePool<D> {
     /// The last transaction group that is on the members.
     pub(crate) txg: u64,
     pub(crate) frozen: Option<String>,
+    /// Commits are left out: see [`rehearse`](Self::rehearse).
+    pub(crate) is_rehearsal: bool,
     pub(crate) pending: Pending,
+    /// Intent logs of volumes that are written, by the number of their data set.
+    pub(crate) logs: BTreeMap<u64, Log>,
+    /// Transaction groups that members missed, by their identity.
+    pub(crate) missed: BTreeMap<u64, MissedTxgs>,
+}
+
+impl<D> WritablePool<D> {
+    /// From now on commits do nothing: what is asked for is checked, and nothing is written.
+    pub fn rehearse(&mut self) {
+        self.is_rehearsal = true;
+    }
 }
 
 /// What waits for the next commit.

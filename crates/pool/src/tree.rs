@@ -236,6 +236,23 @@ pub(crate) async fn pointer_to<D: Device>(
     Ok(pointer)
 }
 
+fn new_pointer(copies: Copies, block: &[u8], kind: u8, birth_txg: u64) -> NewPointer {
+    NewPointer {
+        copies,
+        length_bytes: block.len() as u64,
+        digest: fletcher4_of(block),
+        object_type: kind,
+        level: 0,
+        birth_txg,
+        fill: 1,
+    }
+}
+
+/// The pointer to a data block.
+pub(crate) fn pointer_for(copies: Copies, block: &[u8], kind: u8, birth_txg: u64) -> PointerImage {
+    PointerImage::new(&new_pointer(copies, block, kind, birth_txg))
+}
+
 /// The object that is being written, as it was before.
 #[derive(Clone, Copy)]
 struct Walked<'a> {
@@ -245,12 +262,14 @@ struct Walked<'a> {
 }
 
 impl<D: Device> Writer<'_, D> {
-    /// Writes the changed blocks of an object and all above them; the dnode is what it becomes.
+    /// Writes the changed blocks of an object and all above them, but for those that were placed before; the dnode is
+    /// what it becomes.
     pub async fn write_object(
         &mut self,
         object: u64,
         dnode: &mut DnodeImage,
         changes: &Changes,
+        placed: &BTreeMap<u64, PointerImage>,
     ) -> Result<(), PoolError> {
         let Some((last, _)) = changes.last_key_value() else {
             return Ok(());
@@ -261,9 +280,10 @@ impl<D: Device> Writer<'_, D> {
         let mut news: BTreeMap<u64, PointerImage> = BTreeMap::new();
         for (id, change) in changes {
             let old = pointer_to(self.source, &before, &grown, (0, *id)).await?;
-            let new = match change {
-                None => PointerImage::HOLE,
-                Some(block) => {
+            let new = match (change, placed.get(id)) {
+                (None, _) => PointerImage::HOLE,
+                (Some(_), Some(pointer)) => *pointer,
+                (Some(block), None) => {
                     let fill = if kind == KIND_DNODES {
                         dnodes_in(block)
                     } else {
@@ -389,13 +409,9 @@ impl<D: Device> Writer<'_, D> {
             self.ground.write_out(self.writes).await?;
         }
         Ok(PointerImage::new(&NewPointer {
-            copies,
-            length_bytes,
-            digest: fletcher4_of(block),
-            object_type: kind,
             level: key.0,
-            birth_txg: self.txg,
             fill,
+            ..new_pointer(copies, block, kind, self.txg)
         }))
     }
 

@@ -11,9 +11,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::device::Device;
-use plexum_format::zfs::dnode::DNODE_BYTES;
+use plexum_format::zfs::NewObject;
 use plexum_format::zfs::zap_write::MicroHead;
-use plexum_format::zfs::{NewObject, PointerImage};
 
 use crate::create::{GroupKind, Identities};
 use crate::dsl::{self, kind, object};
@@ -22,17 +21,17 @@ use crate::seed::Seed;
 use crate::set::SetState;
 use crate::space::Purpose;
 use crate::state::{ConfigState, WritablePool};
+use crate::tree::{Grown, pointer_to};
 
-const DATA_OBJECT: u64 = 1;
-const PROPERTIES_OBJECT: u64 = 2;
-const SET_VOLUME: u64 = 3;
+pub(crate) const DATA_OBJECT: u64 = 1;
+pub(crate) const PROPERTIES_OBJECT: u64 = 2;
+pub(crate) const SET_VOLUME: u64 = 3;
+/// Where the block of an object set says what it is.
+pub(crate) const TYPE_OFFSET: usize = 704;
 /// Blocks of volumes: powers of two in these borders.
 const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 512..=128 << 10;
 /// Longest name of a data set.
 const NAME_BYTES_MAX: usize = 255;
-/// Where an object set has the header of its intent log, and the pointer in it.
-const LOG_HEAD_OFFSET: usize = DNODE_BYTES;
-const LOG_POINTER_OFFSET: usize = LOG_HEAD_OFFSET + 16;
 
 /// What a new volume shall be.
 #[derive(Clone, Debug)]
@@ -69,7 +68,7 @@ impl<D: Device> WritablePool<D> {
     /// `Refused` for names that cannot be or are taken, and sizes that cannot be.
     pub async fn create_volume(&mut self, new: &NewVolume) -> Result<(), PoolError> {
         self.check_frozen()?;
-        let (parent, name) = self.place_of(&new.name).await?;
+        let (parent, name) = self.new_place(&new.name).await?;
         let block = new.block_bytes;
         if !block.is_power_of_two() || !BLOCK_BYTES.contains(&block) {
             return Err(PoolError::Refused(format!(
@@ -82,19 +81,7 @@ impl<D: Device> WritablePool<D> {
                 "the size of a volume is a multiple of its block ({block} bytes), above 0"
             )));
         }
-        let children = self
-            .meta
-            .dnode(&self.source, parent)
-            .await?
-            .bonus_word(dsl::dir::CHILDREN);
-        if self
-            .meta
-            .zap_number(&self.source, children, &name)
-            .await?
-            .is_some()
-        {
-            return Err(PoolError::Refused(format!("{} is there already", new.name)));
-        }
+        let children = self.word(parent, dsl::dir::CHILDREN).await?;
         let mut identities = Identities(new.seed ^ self.guid);
         let mut seed = Seed {
             meta: &mut self.meta,
@@ -137,8 +124,19 @@ impl<D: Device> WritablePool<D> {
         Ok(())
     }
 
-    /// The directory that a new data set comes into, and its name there.
-    async fn place_of(&self, name: &str) -> Result<(u64, String), PoolError> {
+    /// The directory that a new data set comes into, and its name there, which is free.
+    pub(crate) async fn new_place(&self, name: &str) -> Result<(u64, String), PoolError> {
+        let (parent, last) = self.place_of(name).await?;
+        let children = self.word(parent, dsl::dir::CHILDREN).await?;
+        let taken = self.meta.zap_number(&self.source, children, &last).await?;
+        if taken.is_some() {
+            return Err(PoolError::Refused(format!("{name} is there already")));
+        }
+        Ok((parent, last))
+    }
+
+    /// The directory that a name is in, and its last part.
+    pub(crate) async fn place_of(&self, name: &str) -> Result<(u64, String), PoolError> {
         let refuse = |reason: &str| {
             PoolError::Refused(format!("{name:?} cannot be the name of a volume: {reason}"))
         };
@@ -160,7 +158,7 @@ impl<D: Device> WritablePool<D> {
     }
 
     /// The directory of a data set.
-    async fn directory_of(&self, name: &str) -> Result<u64, PoolError> {
+    pub(crate) async fn directory_of(&self, name: &str) -> Result<u64, PoolError> {
         let mut parts = name.split('/');
         if parts.next() != Some(self.name.as_str()) {
             return Err(PoolError::Refused(format!(
@@ -182,6 +180,21 @@ impl<D: Device> WritablePool<D> {
         Ok(directory)
     }
 
+    /// Names of all data sets that are no snapshots.
+    ///
+    /// # Errors
+    /// What of the pool cannot be read.
+    pub async fn dataset_names(&self) -> Result<Vec<String>, PoolError> {
+        let mut names: Vec<String> = self
+            .heads()
+            .await?
+            .into_iter()
+            .map(|one| one.name)
+            .collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
     /// Kind, number of members, and sector in bytes of the first group: for what blocks of a volume cost.
     #[must_use]
     pub fn first_group(&self) -> (GroupKind, usize, u64) {
@@ -199,8 +212,7 @@ impl<D: Device> WritablePool<D> {
     /// Finds a volume, to read and write it.
     ///
     /// # Errors
-    /// `Refused` when there is none of that name, or one that is not written: with reservations, or with an intent log
-    /// that has to be replayed first.
+    /// `Refused` when there is none of that name, or one that is not written: with reservations.
     pub async fn open_volume(&mut self, name: &str) -> Result<OpenVolume, PoolError> {
         let refuse =
             |reason: String| PoolError::Refused(format!("{name} is not written: {reason}"));
@@ -210,7 +222,7 @@ impl<D: Device> WritablePool<D> {
         let dataset = dnode.bonus_word(dsl::dir::HEAD);
         if !self.sets.contains_key(&dataset) {
             let head = self.meta.dnode(&self.source, dataset).await?;
-            let root = PointerImage::of(head.bonus().get(8 * dsl::set::ROOT..).unwrap_or_default());
+            let root = dsl::root_of(&head);
             if root.is_hole() {
                 return Err(refuse("it holds nothing yet".into()));
             }
@@ -218,15 +230,9 @@ impl<D: Device> WritablePool<D> {
             self.sets.insert(dataset, set);
         }
         let set = &self.sets[&dataset];
-        let set_kind = set.block.get(704).copied().unwrap_or(0);
+        let set_kind = set.block.get(TYPE_OFFSET).copied().unwrap_or(0);
         if u64::from(set_kind) != SET_VOLUME {
             return Err(refuse("it is no volume".into()));
-        }
-        let log = PointerImage::of(set.block.get(LOG_POINTER_OFFSET..).unwrap_or_default());
-        if !log.is_hole() {
-            return Err(refuse(
-                "it has an intent log, which has to be replayed by OpenZFS first".into(),
-            ));
         }
         let size = set
             .zap_number(&self.source, PROPERTIES_OBJECT, "size")
@@ -294,7 +300,35 @@ impl<D: Device> WritablePool<D> {
             let short = || PoolError::invalid(&volume.name, format!("its block {id} is too short"));
             out.extend_from_slice(part.ok_or_else(short)?);
         }
+        let is_hurt = self
+            .source
+            .pool
+            .as_ref()
+            .is_some_and(|pool| pool.has_damage());
+        if is_hurt && self.check_frozen().is_ok() {
+            let last = (offset_bytes + length_bytes.max(1) as u64 - 1) / volume.block_bytes;
+            self.heal_blocks(set, offset_bytes / volume.block_bytes..last + 1)
+                .await?;
+        }
         Ok(out)
+    }
+
+    /// Mends blocks of a volume, and the blocks of pointers above them.
+    async fn heal_blocks(&self, set: &SetState, blocks: Range<u64>) -> Result<(), PoolError> {
+        let Some(stored) = set.stored_dnode(&self.source, DATA_OBJECT).await? else {
+            return Ok(());
+        };
+        let shift = stored.fanout_shift();
+        for level in 0..stored.levels() {
+            let down = |id: u64| id.checked_shr(shift * u32::from(level)).unwrap_or(0);
+            let mut pointers = Vec::new();
+            for id in down(blocks.start)..=down(blocks.end - 1) {
+                let key = (level, id);
+                pointers.push(pointer_to(&self.source, &stored, &Grown::default(), key).await?);
+            }
+            self.heal(&pointers).await?;
+        }
+        Ok(())
     }
 
     fn set_of(&self, volume: &OpenVolume) -> Result<&SetState, PoolError> {
@@ -351,6 +385,11 @@ impl<D: Device> WritablePool<D> {
             changed.blocks.insert(id, Some(Rc::new(block)));
             done += step;
         }
+        let range = offset_bytes..offset_bytes + bytes.len() as u64;
+        self.unplace(volume.dataset, offset_bytes / volume.block_bytes..last + 1)?;
+        if let Some(log) = self.logs.get_mut(&volume.dataset) {
+            log.write(range);
+        }
         Ok(())
     }
 
@@ -384,6 +423,9 @@ impl<D: Device> WritablePool<D> {
         let set = self.sets.get_mut(&volume.dataset);
         let set = set.ok_or_else(|| PoolError::Refused(format!("{} is not open", volume.name)))?;
         let id_max = set.dnode(&self.source, DATA_OBJECT).await?.block_id_max();
+        self.unplace(volume.dataset, first..last)?;
+        let set = self.sets.get_mut(&volume.dataset);
+        let set = set.expect("it was found above");
         let changed = set.change(&self.source, DATA_OBJECT).await?;
         changed.blocks.retain(|id, _| !(first..last).contains(id));
         // Beyond the highest block nothing was ever written.
@@ -395,6 +437,9 @@ impl<D: Device> WritablePool<D> {
             .expect("it was found above");
         let changed = set.change(&self.source, DATA_OBJECT).await?;
         changed.blocks.extend(holes.map(|id| (id, None)));
+        if let Some(log) = self.logs.get_mut(&volume.dataset).filter(|_| first < last) {
+            log.trim(first * block..last * block);
+        }
         Ok(())
     }
 

@@ -1,13 +1,14 @@
-//! The alternation test: Plexum writes, OpenZFS writes, snapshots, destroys and scrubs, Plexum goes on. After every
-//! step zdb is content and the volume holds what it should. At the end everything is destroyed, which is when the
-//! engine's assertions look at the sums.
+//! The alternation test: Plexum writes, snapshots and leaves a log, OpenZFS replays it, writes, snapshots, destroys and
+//! scrubs, Plexum goes on. After every step zdb is content and the volume holds what it should. At the end everything
+//! is destroyed, which is when the engine's assertions look at the sums.
 //!
 //! `PLEXUM_ZFS_ROUNDS` is the number of rounds, 6 by default.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use common::{Folder, Shadow, VOLUME, assert_checked, assert_sound, engine, open};
+use common::{Folder, Shadow, VOLUME, assert_checked, assert_sound, block_on, engine, open};
+use plexum_pool::{Logged, Now};
 
 /// Layout, sector shift, and block of the volume.
 const SETUPS: [(&[&str], u32, u64); 12] = [
@@ -36,7 +37,28 @@ fn turn(folder: &Folder, shadow: &mut Shadow, round: usize) {
     let mut pool = open(folder).unwrap();
     shadow.assert_same(&mut pool);
     shadow.write(&mut pool, 40);
+    // Snapshots of both, destroyed by both.
+    let own = format!("{VOLUME}@own{round}");
+    let now = Now {
+        wall_s: 1_700_000_003,
+        seed: round as u64,
+    };
+    block_on(async {
+        pool.snapshot(&own, now).await.unwrap();
+        if let Some(older) = round.checked_sub(2) {
+            let older = format!("{VOLUME}@own{older}");
+            pool.destroy_snapshot(&older, 4).await.unwrap();
+        }
+    });
     shadow.write(&mut pool, 40);
+    // The last writes are in the log alone: who comes next replays it.
+    let volume = block_on(pool.open_volume(VOLUME)).unwrap();
+    pool.use_log(&volume);
+    block_on(pool.begin(5)).unwrap();
+    for _ in 0..3 {
+        shadow.change(&mut pool, 4);
+        assert_eq!(block_on(pool.log()).unwrap(), Logged::Durable);
+    }
     drop(pool);
     assert_sound(folder, "21");
     assert_checked(folder);
@@ -48,7 +70,8 @@ fn turn(folder: &Folder, shadow: &mut Shadow, round: usize) {
         format!("snap={VOLUME}@{round}"),
         format!("destroy={VOLUME}@{}", round.saturating_sub(2)),
     );
-    let mut operations: Vec<&str> = vec![&dump, &snap, &write];
+    let replay = format!("replay={VOLUME}");
+    let mut operations: Vec<&str> = vec![&replay, &dump, &snap, &write];
     if round >= 2 && round % 3 != 1 {
         operations.push(&old);
     }
@@ -80,10 +103,13 @@ fn take_turns(setup: &(&[&str], u32, u64), rounds: usize) {
     shadow.write(&mut pool, 20);
     drop(pool);
     assert_sound(&folder, "both");
-    let snapshots: Vec<String> = (0..rounds)
-        .filter(|round| !(2..rounds).any(|later| later - 2 == *round && later % 3 != 1))
-        .map(|round| format!("destroy={VOLUME}@{round}"))
+    let mut snapshots: Vec<String> = (rounds.saturating_sub(2)..rounds)
+        .map(|round| format!("destroy={VOLUME}@own{round}"))
         .collect();
+    let theirs = (0..rounds)
+        .filter(|round| !(2..rounds).any(|later| later - 2 == *round && later % 3 != 1))
+        .map(|round| format!("destroy={VOLUME}@{round}"));
+    snapshots.extend(theirs);
     let volume = format!("destroy={VOLUME}");
     let mut operations: Vec<&str> = snapshots.iter().map(String::as_str).collect();
     operations.extend([volume.as_str(), "scrub"]);

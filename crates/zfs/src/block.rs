@@ -72,6 +72,11 @@ impl<D: Device> Blocks<D> {
         damage
     }
 
+    /// Whether something was found wrong since the findings were taken last.
+    pub(crate) fn has_damage(&self) -> bool {
+        !self.damage.borrow().is_empty()
+    }
+
     /// The block of a pointer; it is kept for a while.
     pub(crate) async fn cached(
         &self,
@@ -138,7 +143,7 @@ impl<D: Device> Blocks<D> {
     }
 
     /// The physical bytes of a stored block.
-    async fn read_stored(
+    pub(crate) async fn read_stored(
         &self,
         pointer: &BlockPointer,
         what: &str,
@@ -242,6 +247,7 @@ impl<D: Device> Blocks<D> {
         let wanted = Wanted {
             offset_bytes: copy.offset_bytes,
             length_bytes: stored.physical_bytes,
+            birth_txg: stored.birth_txg,
             verify: stored.verify,
             extent: stored.extent,
         };

@@ -1,20 +1,31 @@
 //! What a writer of pools stands on: verified blocks by their pointers, members and where they are, columns of a
 //! stripe.
 //!
-//! Nothing is written here either.
+//! Nothing is written here either. Holes and embedded blocks are stored nowhere: they are not asked for here.
 
 use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::device::Device;
-use plexum_format::zfs::{BlockPointer, Digest, PlexConfig};
+use plexum_format::zfs::intent::LogBlock;
+use plexum_format::zfs::{BlockPointer, Digest, PlexConfig, PointerImage};
 use plexum_layout::RaidzMap;
 use plexum_parity::Fletcher4;
 
 use crate::error::ZfsError;
-use crate::member::MemberState;
+use crate::member::{MemberState, Missed};
+use crate::plex::Extent;
 use crate::pool::Pool;
 use crate::raidz::columns_of;
+
+/// How much of the redundancy of a stored block is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredExtent {
+    /// What is needed for the answer.
+    Needed,
+    /// Every copy and every column.
+    All,
+}
 
 impl<D> MemberState<D> {
     /// The device that the member is on.
@@ -28,6 +39,12 @@ impl<D> MemberState<D> {
     pub fn place(&self) -> Range<u64> {
         self.place.clone()
     }
+
+    /// What it missed.
+    #[must_use]
+    pub fn missed(&self) -> &Missed {
+        &self.missed
+    }
 }
 
 impl<D: Device + 'static> Pool<D> {
@@ -37,6 +54,30 @@ impl<D: Device + 'static> Pool<D> {
     /// Why it cannot be read.
     pub async fn block(&self, pointer: &BlockPointer, what: &str) -> Result<Rc<Vec<u8>>, ZfsError> {
         self.blocks.cached(pointer, what).await
+    }
+
+    /// The bytes of a block as they are stored, verified. With [`StoredExtent::All`] every copy and every column is
+    /// looked at, and what is wrong is in the damage.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub async fn stored(
+        &self,
+        pointer: &BlockPointer,
+        what: &str,
+        extent: StoredExtent,
+    ) -> Result<Vec<u8>, ZfsError> {
+        let extent = match extent {
+            StoredExtent::Needed => Extent::Needed,
+            StoredExtent::All => Extent::All,
+        };
+        let parts = self.blocks.read_stored(pointer, what, extent).await?;
+        Ok(parts.into_vec())
+    }
+
+    /// The block of an intent log at a pointer; `None` at the end of its chain.
+    pub async fn log_block(&self, pointer: &PointerImage) -> Option<LogBlock> {
+        self.blocks.log_block(pointer).await
     }
 
     /// The plexes that are known, and for each slot the members that are there.

@@ -1,7 +1,8 @@
-//! The intent log of a data set: how many of its records are not in the data set yet. They are counted, never replayed.
+//! The intent log of a data set: how many of its records are not in the data set yet. They are counted here;
+//! the crate `pool` replays them.
 
 use plexum_block::device::Device;
-use plexum_format::zfs::{BlockPointer, Payload, intent};
+use plexum_format::zfs::{Payload, PointerImage, intent};
 
 use crate::block::Blocks;
 use crate::object::ObjectSet;
@@ -12,31 +13,50 @@ const LOG_BLOCKS_MAX: usize = 1 << 14;
 impl<D: Device> Blocks<D> {
     /// Records of transaction groups after `root_txg`.
     pub(crate) async fn pending_records(&self, set: &ObjectSet, root_txg: u64) -> u64 {
-        let mut pointer = set.header.intent_log.clone();
-        let mut pending = 0;
+        let Some(head) = &set.header.intent_log else {
+            return 0;
+        };
+        let first_txg = match head.claim_txg {
+            0 => root_txg + 1,
+            claimed => claimed,
+        };
+        let (mut pointer, mut pending) = (head.first, 0);
         for _ in 0..LOG_BLOCKS_MAX {
-            let Some(block) = self.log_block(pointer.as_ref()).await else {
+            if pointer.digest()[3] > head.claimed_block {
+                break;
+            }
+            let Some(block) = self.log_block(&pointer).await else {
                 break;
             };
-            let newer = block.record_txgs.iter().filter(|txg| **txg > root_txg);
-            pending += newer.count() as u64;
-            pointer = Some(block.next);
+            let is_pending = |record: &&intent::LogRecord| {
+                record.sequence > head.replayed_sequence
+                    && record.sequence <= head.claimed_record
+                    && record.txg >= first_txg
+            };
+            pending += block.records.iter().filter(is_pending).count() as u64;
+            pointer = block.next;
         }
         pending
     }
 
     /// The block of the log at a pointer; `None` at the end of the chain.
-    async fn log_block(&self, pointer: Option<&BlockPointer>) -> Option<intent::LogBlock> {
-        let pointer = pointer.filter(|pointer| !pointer.is_encrypted)?;
+    pub(crate) async fn log_block(&self, pointer: &PointerImage) -> Option<intent::LogBlock> {
+        if pointer.is_hole() {
+            return None;
+        }
+        let pointer = pointer.parse().ok()?;
         let Payload::Stored {
             checksum, digest, ..
         } = &pointer.payload
         else {
             return None;
         };
+        if pointer.is_encrypted {
+            return None;
+        }
         let verify = |bytes: &[u8]| intent::verify(*checksum, *digest, bytes);
         // The end of a chain looks like damage, and is none.
-        let bytes = self.read_verified(pointer, &verify).await?;
+        let bytes = self.read_verified(&pointer, &verify).await?;
         intent::parse(&bytes)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariants: a read never leaves the member (a partition, or the whole device); nothing is written.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -36,7 +37,33 @@ pub struct MemberState<D> {
     pub good_labels: usize,
     pub(crate) device: Rc<D>,
     pub(crate) place: Range<u64>,
+    pub(crate) missed: Missed,
     pool: BufPool,
+}
+
+/// Transaction groups whose blocks a member may not have: they are read from others. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Missed(Rc<RefCell<Vec<Range<u64>>>>);
+
+impl Missed {
+    /// Replaces the ranges.
+    pub fn set(&self, ranges: Vec<Range<u64>>) {
+        *self.0.borrow_mut() = ranges;
+    }
+
+    /// Adds a range.
+    pub fn add(&self, range: Range<u64>) {
+        self.0.borrow_mut().push(range);
+    }
+
+    /// Whether a block of this transaction group was missed.
+    #[must_use]
+    pub fn has(&self, birth_txg: u64) -> bool {
+        self.0
+            .borrow()
+            .iter()
+            .any(|range| range.contains(&birth_txg))
+    }
 }
 
 // Derived, it would ask the device to be cloned as well.
@@ -49,6 +76,7 @@ impl<D> Clone for MemberState<D> {
             good_labels: self.good_labels,
             device: Rc::clone(&self.device),
             place: self.place.clone(),
+            missed: self.missed.clone(),
             pool: self.pool.clone(),
         }
     }
@@ -144,6 +172,7 @@ async fn member_at<D: Device>(
         good_labels: areas.iter().filter(|area| area.label.is_ok()).count(),
         device: Rc::clone(device),
         place,
+        missed: Missed::default(),
         pool: pool.clone(),
     }))
 }

@@ -43,6 +43,8 @@ pub(crate) type Verify<'a> = &'a dyn Fn(&[&[u8]]) -> bool;
 pub(crate) struct Wanted<'a> {
     pub(crate) offset_bytes: u64,
     pub(crate) length_bytes: usize,
+    /// When the block was written: members that missed that are not asked.
+    pub(crate) birth_txg: u64,
     pub(crate) verify: Verify<'a>,
     pub(crate) extent: Extent,
 }
@@ -76,6 +78,12 @@ impl<D: Device> Plex<D> {
         }
     }
 
+    /// The member of a slot that may have a block of this transaction group.
+    pub(crate) fn member(&self, slot: usize, birth_txg: u64) -> Option<&Rc<MemberState<D>>> {
+        let has = |member: &&Rc<MemberState<D>>| !member.missed.has(birth_txg);
+        self.slots[slot].iter().find(has)
+    }
+
     /// Reads a range that `verify` accepts. What was wrong on the way is added to `damage`.
     ///
     /// # Errors
@@ -105,7 +113,10 @@ impl<D: Device> Plex<D> {
         wanted: &Wanted<'_>,
         damage: &mut Vec<Damage>,
     ) -> Result<Parts, String> {
-        let members: Vec<&Rc<MemberState<D>>> = self.slots.iter().flatten().collect();
+        let members = self.slots.iter().flatten();
+        let members: Vec<&Rc<MemberState<D>>> = members
+            .filter(|member| !member.missed.has(wanted.birth_txg))
+            .collect();
         let turn = (wanted.offset_bytes / TURN_BYTES) as usize;
         let order = (0..members.len()).map(|n| members[(n + turn) % members.len()]);
         let mut good = None;

@@ -210,6 +210,12 @@ impl<D: Device + 'static> Pool<D> {
         Ok((Rc::new(blocks), meta, directory, configs))
     }
 
+    /// Whether something was found wrong on members since [`take_damage`](Self::take_damage).
+    #[must_use]
+    pub fn has_damage(&self) -> bool {
+        self.blocks.has_damage()
+    }
+
     /// Everything that was found wrong on members since the last call. Blocks that could be mended are in it too.
     #[must_use]
     pub fn take_damage(&self) -> Vec<Damage> {

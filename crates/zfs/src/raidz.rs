@@ -27,6 +27,7 @@ struct Stripe<'a, D> {
     map: RaidzMap,
     columns: Vec<RaidzColumn>,
     parity_count: usize,
+    birth_txg: u64,
     /// What was read of each column; `None`: not yet, or not there.
     read: Vec<Option<Bytes>>,
     errors: Vec<(usize, IoError)>,
@@ -47,6 +48,7 @@ pub(crate) async fn read<D: Device>(
         map,
         columns: map.columns().collect(),
         parity_count: geometry.parity_count(),
+        birth_txg: wanted.birth_txg,
         read: (0..map.column_count()).map(|_| None).collect(),
         errors: Vec::new(),
     };
@@ -115,7 +117,7 @@ impl<D: Device> Stripe<'_, D> {
         let wanted: Vec<usize> = range.filter(|n| self.read[*n].is_none()).collect();
         let asked = wanted.iter().map(|n| {
             let column = &self.columns[*n];
-            let member = self.plex.slots[column.slot].first().cloned();
+            let member = self.plex.member(column.slot, self.birth_txg).cloned();
             (
                 member,
                 column.member_offset_bytes,
@@ -305,7 +307,7 @@ impl<D: Device> Stripe<'_, D> {
             length_bytes,
             ..
         } = self.columns[column];
-        let member = self.plex.slots[slot].first()?;
+        let member = self.plex.member(slot, self.birth_txg)?;
         Some(Damage::new(member, member_offset_bytes, length_bytes, kind))
     }
 }

@@ -26,8 +26,45 @@ pub enum PoolCommand {
         after_help = "Example:\n  plexum pool cp -r tank/home@monday:/docs copy/ disk1 disk2 disk3"
     )]
     Cp(Cp),
-    /// Read and check everything; exit 1 when something is wrong
+    /// Read and check everything, and repair what is wrong; exit 1 when something is lost
     Scrub(Scrub),
+    /// Members, and what they miss; exit 1 when something is not whole
+    #[command(after_help = "Example:\n  plexum pool status disk1 disk2 disk3")]
+    Status(Status),
+    /// Take a snapshot of a volume
+    #[command(after_help = "Example:\n  plexum pool snapshot tank/vol@monday disks/*")]
+    Snapshot(Name),
+    /// Destroy a snapshot
+    #[command(
+        after_help = "Example:\n  plexum pool destroy-snapshot --force tank/vol@monday disks/*"
+    )]
+    DestroySnapshot(Destroy),
+    /// Destroy a volume that has no snapshots
+    #[command(after_help = "Example:\n  plexum pool destroy-volume --force tank/vol disks/*")]
+    DestroyVolume(Destroy),
+    /// Make a volume what its last snapshot is
+    #[command(after_help = "Example:\n  plexum pool rollback --force tank/vol@monday disks/*")]
+    Rollback(Destroy),
+    /// Make a volume of a snapshot; they share what neither overwrites
+    #[command(after_help = "Example:\n  plexum pool clone tank/vol@monday tank/trial disks/*")]
+    Clone(NewName),
+    /// Give a volume or a snapshot another name
+    #[command(after_help = "Example:\n  plexum pool rename tank/vol tank/old disks/*")]
+    Rename(NewName),
+    /// Give a volume another size
+    #[command(after_help = "Example:\n  plexum pool resize tank/vol 20G disks/*")]
+    Resize(Resize),
+    /// Take a member out: it is not written until it is online
+    #[command(after_help = "Example:\n  plexum pool offline disks/b disks/*")]
+    Offline(MemberChange),
+    /// Write a member again that is offline, and give it what it missed
+    #[command(after_help = "Example:\n  plexum pool online disks/b disks/*")]
+    Online(MemberChange),
+    /// Put a new member in the place of another, which may be missing
+    #[command(
+        after_help = "Example:\n  plexum pool replace disks/b disks/new disks/a disks/b disks/c\n  plexum pool replace /old/b disks/new disks/a disks/c missing"
+    )]
+    Replace(Replace),
     /// Compare everything that the pool says about itself: space, sums, counts; exit 1 when something is wrong
     #[command(after_help = "Example:\n  plexum pool check disk1 disk2 disk3")]
     Check(Check),
@@ -105,7 +142,7 @@ pub struct Cp {
 /// `plexum pool scrub`.
 #[derive(clap::Args, Debug)]
 pub struct Scrub {
-    /// Change nothing: the only way that there is so far
+    /// Change nothing: name what is wrong, by member and file
     #[arg(long)]
     pub read_only: bool,
     /// Members.
@@ -162,4 +199,99 @@ pub struct CreateVolume {
     /// Do not check the pool first
     #[arg(long)]
     pub trust: bool,
+}
+
+/// `plexum pool status`.
+#[derive(clap::Args, Debug)]
+pub struct Status {
+    /// Members in any order: file, device or URI; `missing` for each that is gone
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+}
+
+/// `plexum pool snapshot`.
+#[derive(clap::Args, Debug)]
+pub struct Name {
+    /// The snapshot, the pool's and the volume's names included
+    #[arg(value_name = "POOL/VOLUME@SNAP")]
+    pub name: String,
+    /// All members of the pool, in any order; `missing` for each that is gone
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+}
+
+/// `plexum pool destroy-snapshot`, `destroy-volume` and `rollback`.
+#[derive(clap::Args, Debug)]
+pub struct Destroy {
+    /// What is meant, the pool's name included
+    #[arg(value_name = "POOL/VOLUME[@SNAP]")]
+    pub name: String,
+    /// All members of the pool, in any order; `missing` for each that is gone
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// It is meant to be lost
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `plexum pool clone` and `rename`.
+#[derive(clap::Args, Debug)]
+pub struct NewName {
+    /// What is there, the pool's name included
+    #[arg(value_name = "POOL/VOLUME[@SNAP]")]
+    pub old: String,
+    /// The new name, the pool's included
+    #[arg(value_name = "NEW")]
+    pub new: String,
+    /// All members of the pool, in any order; `missing` for each that is gone
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+}
+
+/// `plexum pool resize`.
+#[derive(clap::Args, Debug)]
+pub struct Resize {
+    /// The volume, the pool's name included
+    #[arg(value_name = "POOL/VOLUME")]
+    pub name: String,
+    /// Its new size
+    #[arg(value_name = "SIZE", value_parser = parse_bytes)]
+    pub size: u64,
+    /// All members of the pool, in any order; `missing` for each that is gone
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// It may become smaller: what is behind its new end is lost
+    #[arg(long)]
+    pub shrink: bool,
+}
+
+/// `plexum pool offline` and `online`.
+#[derive(clap::Args, Debug)]
+pub struct MemberChange {
+    /// The member, as it is given below, or its identity
+    #[arg(value_name = "WHICH")]
+    pub member: String,
+    /// All members of the pool, in any order; `missing` for each that is gone
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+}
+
+/// `plexum pool replace`.
+#[derive(clap::Args, Debug)]
+pub struct Replace {
+    /// The member that goes: as it is given below, as the pool remembers it, or its identity
+    #[arg(value_name = "OLD")]
+    pub old: String,
+    /// The one that comes: file, device or URI
+    #[arg(value_name = "NEW")]
+    pub new: String,
+    /// All members of the pool without the new one, in any order; `missing` for each that is gone
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// Make the new member as a sparse file of this size, when it does not exist
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub member_size: Option<u64>,
+    /// Overwrite what was found on the new member
+    #[arg(long)]
+    pub force: bool,
 }

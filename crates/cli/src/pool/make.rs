@@ -1,5 +1,6 @@
 //! `plexum pool create` and `plexum pool create-volume`.
 
+use plexum_daemon::changes::Reverse;
 use plexum_daemon::pool_write::{
     PoolCreation, PoolRequest, of_pool, open_writable, random_seed, wall_seconds,
 };
@@ -11,6 +12,7 @@ use serde_json::json;
 use super::args::{Create, CreateVolume};
 use crate::args::Common;
 use crate::errors::Outcome;
+use crate::history::{keep, noted};
 use crate::offline::runtime;
 use crate::output::{Screen, object, table};
 use crate::plan::{Found, Plan, Verdict};
@@ -72,6 +74,7 @@ pub fn create(args: &Create, common: &Common, screen: &Screen) -> Outcome {
         .collect();
     let (name, words) = (creation.name.clone(), words.join(" "));
     runtime.block_on(creation.carry_out(&handle))?;
+    keep(noted(common, Reverse::Refused), screen);
     screen.object(&report);
     screen.done(format!(
         "{name}: ZFS pool of {} members",
@@ -241,6 +244,7 @@ pub fn create_volume(args: &CreateVolume, common: &Common, screen: &Screen) -> O
         screen.object(&plan);
         return Ok(0);
     }
+    keep(noted(common, Reverse::Refused), screen);
     screen.object(&object("created", Some(&new.name), details));
     screen.done(format!(
         "{}: volume of {}, blocks of {}",

@@ -1,6 +1,8 @@
-//! `plexum pool`: a ZFS pool is listed, shown, copied out and checked; made, with volumes in it (`make.rs`).
+//! `plexum pool`: a ZFS pool is listed, shown, copied out and checked; made, with volumes in it (`make.rs`),
+//! and changed while nobody serves it (`change.rs`).
 
 pub mod args;
+mod change;
 mod check;
 mod copied;
 mod copy;
@@ -8,6 +10,7 @@ mod list;
 mod make;
 mod scrub;
 mod show;
+mod status;
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::zfs::{RealPool, of_zfs, open_pool};
@@ -18,6 +21,7 @@ use crate::args::Common;
 use crate::errors::Outcome;
 use crate::output::Screen;
 use args::{PoolArgs, PoolCommand, Source};
+use change::{Destruction, MemberWord, Naming};
 
 /// Runs the command.
 ///
@@ -40,18 +44,25 @@ pub fn run(args: &PoolArgs, common: &Common, screen: &Screen) -> Outcome {
         PoolCommand::Check(args) => check::run(args, screen),
         PoolCommand::Create(args) => make::create(args, common, screen),
         PoolCommand::CreateVolume(args) => make::create_volume(args, common, screen),
-        PoolCommand::Scrub(scrub) => {
-            if !scrub.read_only {
-                return Err(Problem::new(
-                    Code::NotYet,
-                    "only a scrub that changes nothing is there so far",
-                )
-                .hint("to check the pool:   plexum pool scrub --read-only MEMBER..."));
-            }
-            with_pool(&scrub.source, screen, async |pool| {
-                scrub::run(&pool, screen).await
-            })
+        PoolCommand::Scrub(scrub) if !scrub.read_only => change::scrub(scrub, common, screen),
+        PoolCommand::Scrub(scrub) => with_pool(&scrub.source, screen, async |pool| {
+            scrub::run(&pool, screen).await
+        }),
+        PoolCommand::Status(args) => status::run(args, screen),
+        PoolCommand::Snapshot(args) => change::snapshot(args, common, screen),
+        PoolCommand::DestroySnapshot(args) => {
+            change::destroy(Destruction::Snapshot, args, common, screen)
         }
+        PoolCommand::DestroyVolume(args) => {
+            change::destroy(Destruction::Volume, args, common, screen)
+        }
+        PoolCommand::Rollback(args) => change::destroy(Destruction::Rollback, args, common, screen),
+        PoolCommand::Clone(args) => change::name(Naming::Clone, args, common, screen),
+        PoolCommand::Rename(args) => change::name(Naming::Rename, args, common, screen),
+        PoolCommand::Resize(args) => change::resize(args, common, screen),
+        PoolCommand::Offline(args) => change::member(MemberWord::Offline, args, common, screen),
+        PoolCommand::Online(args) => change::member(MemberWord::Online, args, common, screen),
+        PoolCommand::Replace(args) => change::replace(args, common, screen),
     }
 }
 

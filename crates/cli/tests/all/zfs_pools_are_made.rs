@@ -9,17 +9,179 @@ use crate::common::Place;
 /// What zdb of OpenZFS says of the pool `tank` in a folder.
 #[track_caller]
 fn assert_sound(place: &Place) {
+    assert_complete(place, &["--complete"]);
+}
+
+#[track_caller]
+fn assert_complete(place: &Place, more: &[&str]) {
     let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/zfs-oracle");
     let folder = place.file("d").display().to_string();
-    let words = ["check", &folder, "tank", "--version", "21", "--complete"];
+    let words = ["check", &folder, "tank", "--version", "21"];
     let run = Command::new("python3")
         .arg(oracle)
         .args(words)
+        .args(more)
         .output()
         .unwrap();
     let text =
         String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{text}");
+}
+
+/// A server of `tank/vol`, and its address.
+fn serve(place: &Place, words: &str) -> (std::process::Child, String) {
+    let mut server = place
+        .command(env!("CARGO_BIN_EXE_plexum"))
+        .args(format!("serve {words}").split_whitespace())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let uri = line
+        .split_whitespace()
+        .last()
+        .unwrap_or_default()
+        .to_owned();
+    (server, uri)
+}
+
+/// The volume through NBD holds this.
+#[track_caller]
+fn assert_served(place: &Place, words: &str, data: &[u8]) {
+    let (mut server, uri) = serve(place, words);
+    let back = place.tool("nbdcopy", &format!("{uri} back"));
+    assert_eq!(back.exit, 0, "{}", back.err);
+    assert_eq!(place.plexum("stop vol").exit, 0);
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    let back = std::fs::read(place.file("back")).unwrap();
+    assert!(back == data, "{words}: other bytes came back");
+}
+
+#[test]
+fn a_pool_lives_through_snapshots_a_lost_member_and_a_new_one() {
+    let place = Place::new("zfs-life");
+    std::fs::create_dir(place.file("d")).unwrap();
+    let done = |words: &str| {
+        let run = place.plexum(words);
+        assert_eq!(run.exit, 0, "{words}: {}{}", run.out, run.err);
+        run.out
+    };
+    done("pool create tank raidz1 --member-size 96M d/a d/b d/c");
+    done("pool create-volume tank/vol 8M d/a d/b d/c");
+    let write = |words: &str, value: u8| {
+        let data = vec![value; 8 << 20];
+        std::fs::write(place.file("data"), &data).unwrap();
+        let (mut server, uri) = serve(&place, &format!("--write --dataset tank/vol {words}"));
+        let copy = place.tool("nbdcopy", &format!("--flush data {uri}"));
+        assert_eq!(copy.exit, 0, "{}", copy.err);
+        assert_eq!(place.plexum("stop vol").exit, 0);
+        assert_eq!(server.wait().unwrap().code(), Some(0));
+        data
+    };
+    let first = write("d/a d/b d/c", 1);
+    done("pool snapshot tank/vol@first d/a d/b d/c");
+    // A member is away.
+    std::fs::rename(place.file("d/b"), place.file("away")).unwrap();
+    let refused = place.plexum("serve --write --dataset tank/vol d/a d/c");
+    assert!(refused.err.contains("`missing`"), "{}", refused.err);
+    let second = write("d/a d/c missing", 2);
+    assert_served(&place, "--dataset tank/vol d/a d/c", &second);
+    assert_served(
+        &place,
+        "--name vol --dataset tank/vol@first d/a d/c",
+        &first,
+    );
+    assert_complete(&place, &[]);
+    let status = place.plexum("pool status d/a d/c missing");
+    assert!(
+        status.exit == 1 && status.out.contains("is missing"),
+        "{}",
+        status.out
+    );
+    // It comes back, is given what it missed while the volume is served, and another one goes.
+    std::fs::rename(place.file("away"), place.file("d/b")).unwrap();
+    let status = place.plexum("pool status d/a d/b d/c");
+    assert!(status.out.contains("missed"), "{}", status.out);
+    let (mut server, _) = serve(&place, "--write --dataset tank/vol d/a d/b d/c");
+    while place.plexum("status vol").out.contains("rebuilding") {
+        std::thread::yield_now();
+    }
+    assert_eq!(place.plexum("stop vol").exit, 0);
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    done("pool status d/a d/b d/c");
+    assert_sound(&place);
+    done("pool replace d/a d/new d/a d/b d/c --member-size 96M");
+    std::fs::remove_file(place.file("d/a")).unwrap();
+    assert_sound(&place);
+    let members = "d/new d/b d/c";
+    assert!(done(&format!("pool scrub {members}")).contains("lost 0 blocks"));
+    done(&format!("pool offline d/c {members}"));
+    let third = write(members, 3);
+    done(&format!("pool online d/c {members}"));
+    assert_sound(&place);
+    assert_served(&place, &format!("--dataset tank/vol {members}"), &third);
+    // Snapshots.
+    done(&format!("pool clone tank/vol@first tank/twin {members}"));
+    assert_served(
+        &place,
+        &format!("--name vol --dataset tank/twin {members}"),
+        &first,
+    );
+    // Two volumes of the pool in one server.
+    let both = format!("--write --dataset tank/vol --dataset tank/twin {members}");
+    let (mut server, uri) = serve(&place, &both);
+    let copy = place.tool(
+        "nbdcopy",
+        &format!("--flush data {}", uri.replace("vol", "twin")),
+    );
+    assert_eq!(copy.exit, 0, "{}", copy.err);
+    let shown = done("status twin");
+    assert!(shown.contains("raidz1"), "{shown}");
+    assert_eq!(place.plexum("stop twin").exit, 0);
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    for name in ["vol", "twin"] {
+        assert_served(
+            &place,
+            &format!("--name vol --dataset tank/{name} {members}"),
+            &third,
+        );
+    }
+    let kept = place.plexum(&format!("pool destroy-volume tank/twin {members}"));
+    assert!(
+        kept.exit == 3 && kept.err.contains("--force"),
+        "{} {}",
+        kept.exit,
+        kept.err
+    );
+    done(&format!(
+        "pool destroy-volume --force -y tank/twin {members}"
+    ));
+    done(&format!(
+        "pool rollback --force -y tank/vol@first {members}"
+    ));
+    done(&format!(
+        "pool destroy-snapshot --force -y tank/vol@first {members}"
+    ));
+    done(&format!("pool rename tank/vol tank/old {members}"));
+    done(&format!("pool resize tank/old 12M {members}"));
+    let mut longer = first.clone();
+    longer.resize(12 << 20, 0);
+    assert_served(
+        &place,
+        &format!("--name vol --dataset tank/old {members}"),
+        &longer,
+    );
+    assert_sound(&place);
+    done(&format!("pool check {members}"));
+    let history = done("history");
+    assert!(
+        history.contains("pool create tank") && history.contains("pool replace"),
+        "{history}"
+    );
 }
 
 #[test]

@@ -231,7 +231,62 @@ pub const CASES: &[Case] = &[
         &["pool create-volume z01_single_a12/new 1M Z", "pool create-volume zp/old 1M zp.img", "pool create-volume zp/new 1000 zp.img"],
         &["pool create-volume zp/new 1M zp.img"],
     ),
-    case("pool scrub", &["pool scrub Z"], &["pool scrub --read-only Z"]),
+    case("pool scrub", &["pool scrub Z"], &["pool scrub --read-only Z", "pool scrub zp.img"]),
+    case("pool status", &["pool status nothere"], &["pool status za.img zb.img"]),
+    case(
+        "pool snapshot",
+        &["pool snapshot zp/old@s zp.img", "pool snapshot zp/none@x zp.img", "pool snapshot zm/v@x za.img"],
+        &["pool snapshot zp/old@x zp.img"],
+    ),
+    case(
+        "pool destroy-snapshot",
+        &["pool destroy-snapshot zp/old@s zp.img", "pool destroy-snapshot --force -y zp/old@x zp.img"],
+        &["pool destroy-snapshot --force zp/old@s zp.img"],
+    ),
+    case(
+        "pool destroy-volume",
+        &["pool destroy-volume zp/old zp.img", "pool destroy-volume --force -y zp/old zp.img"],
+        &[],
+    ),
+    case(
+        "pool rollback",
+        &["pool rollback zp/old@s zp.img", "pool rollback --force -y zp/old@x zp.img"],
+        &["pool rollback --force zp/old@s zp.img"],
+    ),
+    case(
+        "pool clone",
+        &["pool clone zp/old@x zp/new zp.img", "pool clone zp/old@s zp/old zp.img"],
+        &["pool clone zp/old@s zp/new zp.img"],
+    ),
+    case(
+        "pool rename",
+        &["pool rename zp/none zp/new zp.img", "pool rename zp/old zp/old zp.img", "pool rename zp/old zp/old@x zp.img"],
+        &["pool rename zp/old zp/new zp.img", "pool rename zp/old@s zp/old@t zp.img"],
+    ),
+    case(
+        "pool resize",
+        &["pool resize zp/old 512K zp.img", "pool resize zp/old 1000 zp.img"],
+        &["pool resize zp/old 2M zp.img", "pool resize --shrink zp/old 512K zp.img"],
+    ),
+    case(
+        "pool offline",
+        &["pool offline zp.img zp.img", "pool offline nothere za.img zb.img", "pool offline za.img za.img missing"],
+        &["pool offline za.img za.img zb.img"],
+    ),
+    case(
+        "pool online",
+        &["pool online nothere za.img zb.img"],
+        &["pool online za.img za.img zb.img"],
+    ),
+    case(
+        "pool replace",
+        &[
+            "pool replace za.img tiny.img za.img zb.img",
+            "pool replace za.img used.img za.img zb.img",
+            "pool replace nothere big.img za.img zb.img --force -y",
+        ],
+        &["pool replace za.img zc.img za.img zb.img --member-size 64M"],
+    ),
     case(
         "gmirror",
         &[

@@ -43,6 +43,11 @@ impl Stage {
         make("-f vinum.conf --member-size 4M");
         done(&place, "pool create zp --member-size 64M zp.img");
         done(&place, "pool create-volume zp/old 1M zp.img");
+        done(&place, "pool snapshot zp/old@s zp.img");
+        done(
+            &place,
+            "pool create zm mirror --member-size 64M za.img zb.img",
+        );
         for (name, size_bytes) in [
             ("new.img", 24 << 20),
             ("tiny.img", 1 << 20),

@@ -198,6 +198,18 @@ impl Changes {
         Ok(change)
     }
 
+    /// Keeps that a change was made, without what was written by it: it cannot be undone.
+    ///
+    /// # Errors
+    /// Why it is not kept, in one sentence.
+    pub fn keep(&self, note: &ChangeNote) -> Result<(), String> {
+        let begun = self.begin(note, Vec::new(), &[])?;
+        self.put(&Change {
+            state: ChangeState::Done,
+            ..begun
+        })
+    }
+
     /// Keeps what became of a change.
     pub(super) fn put(&self, change: &Change) -> Result<(), String> {
         let path = self.folder.join(format!("{:06}.json", change.id));

@@ -4,6 +4,7 @@
 
 use super::blockptr::{BlockPointer, POINTER_BYTES};
 use super::bytes::{le16, le64, nowhere, require};
+use super::intent::LogHead;
 use crate::error::{FormatError, Problem};
 
 /// Bytes of a slot; a dnode takes one or more.
@@ -201,8 +202,8 @@ pub struct ObjectSetHeader {
     pub meta: Dnode,
     /// What it is.
     pub kind: ObjectSetKind,
-    /// First block of the intent log, which may never have been written.
-    pub intent_log: Option<BlockPointer>,
+    /// The header of the intent log, whose first block may never have been written; `None`: it has none.
+    pub intent_log: Option<LogHead>,
 }
 
 impl ObjectSetHeader {
@@ -217,8 +218,7 @@ impl ObjectSetHeader {
         if meta.is_free() {
             return Err(place.error(Problem::Invalid, 0, "meta dnode", "free", "in use"));
         }
-        // Header of the intent log: claim txg, replayed sequence, pointer to the first block.
-        let log = BlockPointer::parse(&bytes[DNODE_BYTES + 16..]);
+        let log = LogHead::parse(&bytes[DNODE_BYTES..]);
         Ok(Self {
             meta,
             kind: match le64(bytes, 704).expect("the length was checked") {
@@ -227,7 +227,7 @@ impl ObjectSetHeader {
                 3 => ObjectSetKind::Volume,
                 other => ObjectSetKind::Other(other),
             },
-            intent_log: log.ok().filter(|pointer| !pointer.is_hole()),
+            intent_log: log.filter(|head| !head.first.is_hole()),
         })
     }
 }

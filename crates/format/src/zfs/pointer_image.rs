@@ -11,6 +11,8 @@ use crate::error::FormatError;
 /// Number of no compression, and of the checksum that is used for everything here.
 const COMPRESSION_OFF: u64 = 2;
 const FLETCHER4: u64 = 7;
+const INTENT_LOG_2: u64 = 9;
+const INTENT_LOG: u8 = 9;
 /// Bit of the property word: the data are little-endian.
 const LITTLE_ENDIAN: u64 = 1 << 63;
 const EMBEDDED: u64 = 1 << 39;
@@ -82,6 +84,29 @@ impl PointerImage {
             image.put(12 + n, *word);
         }
         image
+    }
+
+    /// A pointer to a block of an intent log, whose words are its name in the chain instead of a checksum.
+    #[must_use]
+    pub fn of_log(copy: Dva, length_bytes: u64, words: Digest, birth_txg: u64) -> Self {
+        let mut image = Self::new(&NewPointer {
+            copies: [Some(copy), None, None],
+            length_bytes,
+            digest: words,
+            object_type: INTENT_LOG,
+            level: 0,
+            birth_txg,
+            fill: 0,
+        });
+        let properties = image.word(6) & !(0xff << 40) | INTENT_LOG_2 << 40;
+        image.put(6, properties);
+        image
+    }
+
+    /// The checksum of the block, or of a block of an intent log its words.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        [12, 13, 14, 15].map(|n| self.word(n))
     }
 
     /// The checked pointer.

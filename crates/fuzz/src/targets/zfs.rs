@@ -3,6 +3,7 @@
 use plexum_format::partition;
 use plexum_format::zfs::blockptr::Compression;
 use plexum_format::zfs::checksum::seal_embedded;
+use plexum_format::zfs::intent::{self, LogChange, LogRecord};
 use plexum_format::zfs::zap::{parse_head, parse_leaf};
 use plexum_format::zfs::{BlockPointer, Dnode, LABEL_BYTES, LabelArea, NvList, Uberblock, label};
 use plexum_zfs::decompress_into;
@@ -148,6 +149,36 @@ pub const ZAP: Target = Target {
     repair: as_it_is,
     hints: Hints {
         soft: &[8..16, 64..128, 128..512],
+        ..NO_HINTS
+    },
+    length_max_bytes: 16 << 10,
+};
+
+/// A block of an intent log. What is read of it is written, and read as the same.
+pub const LOG: Target = Target {
+    name: "zfs-log",
+    check: |input| {
+        let Some(block) = intent::parse(&input.bytes) else {
+            return Ok(false);
+        };
+        // Records of file systems are not written, and an empty write would be one to a place of its own.
+        let is_ours = |record: &LogRecord| match &record.change {
+            LogChange::Other(_) => false,
+            LogChange::Write { data, .. } => !data.is_empty(),
+            _ => true,
+        };
+        if block.records.iter().all(is_ours) {
+            let written = intent::encode(&block, [0; 4], 128 << 10);
+            if written.is_some_and(|bytes| intent::parse(&bytes) != Some(block)) {
+                return Err("it reads back as another".into());
+            }
+        }
+        Ok(true)
+    },
+    write_back: |_| None,
+    repair: as_it_is,
+    hints: Hints {
+        soft: &[0..136, 144..184, 376..4480],
         ..NO_HINTS
     },
     length_max_bytes: 16 << 10,

@@ -9,6 +9,7 @@ use plexum_format::zfs::{DnodeImage, PointerImage};
 
 use super::{Check, FindingKind};
 use crate::error::PoolError;
+use crate::replay::find_log;
 use crate::tree::{KIND_DNODES, Sums, dnodes_in};
 
 /// What a walk over an object set found.
@@ -54,7 +55,6 @@ pub(super) type Since = u64;
 
 /// Where an object set has the dnodes of its users' space.
 const SPECIAL_OFFSETS: [usize; 3] = [1024, 1536, 2048];
-const LOG_POINTER_OFFSET: usize = DNODE_BYTES + 16;
 
 impl<D: Device> Check<D> {
     /// Walks the object set of a pointer.
@@ -122,7 +122,6 @@ impl<D: Device> Check<D> {
         for found in &blocks {
             self.objects_in(name, found, since, &mut walked).await;
         }
-        self.log(name, &block);
         walked
     }
 
@@ -160,18 +159,21 @@ impl<D: Device> Check<D> {
         }
     }
 
-    /// The intent log: its first block belongs to a root that was committed; what follows may not.
-    fn log(&mut self, name: &str, block: &[u8]) {
-        let pointer = PointerImage::of(block.get(LOG_POINTER_OFFSET..).unwrap_or_default());
-        if pointer.is_hole() {
+    /// The intent log: of one that was taken over all blocks are in the space maps, else those that a root had.
+    pub(super) async fn log(&mut self, name: &str, root: &PointerImage) {
+        let txg = self.report.txg;
+        // What cannot be read was found by the walk.
+        let Ok(block) = self.source.read(root, name).await else {
             return;
-        }
-        self.report.notes.push(format!(
-            "{name} has an intent log: space that nothing reaches may be its own"
-        ));
-        self.is_space_known = false;
-        if pointer.birth_txg() <= self.report.txg {
-            self.claim(name, &pointer);
+        };
+        let log = find_log(&self.source, &block, txg).await;
+        let Some(head) = log.head else {
+            return;
+        };
+        for pointer in log.reached() {
+            if head.claim_txg != 0 || pointer.birth_txg() <= txg {
+                self.claim(name, pointer);
+            }
         }
     }
 

@@ -12,8 +12,8 @@ use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
 use plexum_disks::rng::Rng;
 use plexum_pool::{
-    CheckReport, Foreign, GroupKind, NewGroup, NewMember, NewPool, NewVolume, PoolError,
-    WritablePool, check_pool,
+    CheckReport, GroupKind, NewGroup, NewMember, NewPool, NewVolume, PoolError, WritablePool,
+    WriteOptions, check_pool,
 };
 pub use plexum_testkit::block_on;
 use plexum_zfs::{NamedDevice, OpenOptions as OpenPool, Pool, find_members};
@@ -140,14 +140,35 @@ impl Folder {
 
 /// Opens the pool for writing.
 pub fn open(folder: &Folder) -> Result<WritablePool<FileDevice>, PoolError> {
-    let devices = folder.members().into_iter().map(|path| NamedDevice {
+    open_with(folder, WriteOptions::default())
+}
+
+/// Opens the pool of the members that are there.
+pub fn open_with(
+    folder: &Folder,
+    options: WriteOptions,
+) -> Result<WritablePool<FileDevice>, PoolError> {
+    let members = folder.members().into_iter().filter(|path| path.exists());
+    let devices = members.map(|path| NamedDevice {
         name: path.display().to_string(),
         device: FileDevice::open(&path),
     });
     let buffers = BufPool::new(1 << 20);
     block_on(async {
         let (members, _) = find_members(devices.collect(), &buffers).await;
-        WritablePool::open(members, Foreign::Refused, &buffers).await
+        WritablePool::open(members, options, &buffers).await
+    })
+}
+
+/// Opens the pool as a reader does.
+pub fn open_reader(folder: &Folder) -> Pool<FileDevice> {
+    let devices = folder.members().into_iter().map(|path| NamedDevice {
+        name: path.display().to_string(),
+        device: FileDevice::open(&path),
+    });
+    block_on(async {
+        let (members, _) = find_members(devices.collect(), &BufPool::new(1 << 20)).await;
+        Pool::open(members, &OpenPool::default()).await.unwrap()
     })
 }
 
@@ -216,8 +237,14 @@ impl Shadow {
         block_on(pool.create_volume(&new)).unwrap();
     }
 
-    /// Random writes and trims of 512 bytes to 64 KiB, and a commit.
+    /// Random writes and trims, and a commit.
     pub fn write(&mut self, pool: &mut WritablePool<FileDevice>, count: usize) {
+        self.change(pool, count);
+        block_on(pool.commit(1_700_000_002)).unwrap();
+    }
+
+    /// Random writes and trims of 512 bytes to 64 KiB.
+    pub fn change(&mut self, pool: &mut WritablePool<FileDevice>, count: usize) {
         block_on(async {
             let volume = pool.open_volume(VOLUME).await.unwrap();
             for _ in 0..count {
@@ -236,7 +263,6 @@ impl Shadow {
                 }
                 pool.write(&volume, at, part).await.unwrap();
             }
-            pool.commit(1_700_000_002).await.unwrap();
         });
     }
 

@@ -1,0 +1,287 @@
+//! Members that are taken out, come back, or are replaced.
+//!
+//! Invariants:
+//! - no member is taken out that its plex cannot spare;
+//! - a new member is a part of the pool when it has every block: until then the pool is what it was.
+//!
+//! Source: zfs-write.md 1.8.
+
+use std::rc::Rc;
+
+use plexum_block::device::Device;
+use plexum_format::zfs::{LABEL_BYTES, label_offsets};
+
+use crate::create::{GroupKind, Identities, NewMember, group_bytes};
+use crate::error::PoolError;
+use crate::ground::Leaf;
+use crate::missed::{MissedTxgs, leaf_mut, leaf_of};
+use crate::snapshot::Now;
+use crate::state::{ConfigState, WritablePool};
+use crate::upkeep::{Task, UpkeepReport};
+
+/// Where a member is: plex and slot.
+type Place = (u32, usize);
+
+/// What is known of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberInfo {
+    /// As it was given; of one that is missing, where it was last.
+    pub name: String,
+    /// Its identity.
+    pub guid: u64,
+    /// Number of its plex.
+    pub plex_id: u32,
+    /// Its slot.
+    pub slot: usize,
+    /// Why it is not written, when it is not.
+    pub out: Option<String>,
+    /// Transaction groups whose blocks it does not have.
+    pub missed_groups: u64,
+}
+
+impl<D: Device> WritablePool<D> {
+    /// All members.
+    #[must_use]
+    pub fn members(&self) -> Vec<MemberInfo> {
+        let leaves = self.ground.plexes.values().flat_map(|plex| {
+            let leaves = plex.leaves.iter().enumerate();
+            leaves.map(|(slot, leaf)| (plex.id, slot, leaf))
+        });
+        let info = leaves.map(|(plex_id, slot, leaf)| MemberInfo {
+            name: leaf.name.clone(),
+            guid: leaf.guid,
+            plex_id,
+            slot,
+            out: leaf.out.borrow().clone(),
+            missed_groups: self
+                .missed
+                .get(&leaf.guid)
+                .map_or(0, |missed| missed.txgs.total_bytes()),
+        });
+        info.collect()
+    }
+
+    /// The member of this name, path or identity.
+    fn place_of_member(&self, word: &str) -> Result<Place, PoolError> {
+        let is_it = |leaf: &Leaf<D>| {
+            let list = leaf_of(&self.config, leaf.guid);
+            let path = list.and_then(|list| list.text("path"));
+            leaf.name == word || path == Some(word) || leaf.guid.to_string() == word
+        };
+        let mut found = Vec::new();
+        for plex in self.ground.plexes.values() {
+            let slots = plex.leaves.iter().enumerate();
+            found.extend(slots.filter_map(|(slot, leaf)| is_it(leaf).then_some((plex.id, slot))));
+        }
+        match found[..] {
+            [place] => Ok(place),
+            [] => {
+                let names: Vec<String> = self.members().into_iter().map(|one| one.name).collect();
+                let (pool, names) = (&self.name, names.join(", "));
+                Err(PoolError::Refused(format!(
+                    "pool {pool} has no member {word}; it has {names}"
+                )))
+            }
+            _ => Err(PoolError::Refused(format!(
+                "several members of pool {} are called {word}: name one by its identity",
+                self.name
+            ))),
+        }
+    }
+
+    fn leaf(&self, (plex, slot): Place) -> &Leaf<D> {
+        &self.ground.plexes[&plex].leaves[slot]
+    }
+
+    /// Takes a member out; a part of the next commit. It is not written until it is [`online`](Self::online).
+    ///
+    /// # Errors
+    /// `Refused` when there is none of that name, or its plex cannot spare it.
+    pub async fn offline(&mut self, member: &str, wall_s: u64) -> Result<(), PoolError> {
+        self.check_frozen()?;
+        let place = self.place_of_member(member)?;
+        let plex = &self.ground.plexes[&place.0];
+        let leaf = self.leaf(place);
+        if leaf.is_in() && plex.out_count() >= plex.spare_count() {
+            return Err(PoolError::Refused(format!(
+                "{member} cannot be taken offline: plex {} cannot do without it",
+                place.0
+            )));
+        }
+        let behind: Vec<String> = self.members_behind();
+        if let Some(other) = behind.iter().find(|other| **other != leaf.name) {
+            return Err(PoolError::Refused(format!(
+                "{member} cannot be taken offline: {other} is not whole yet"
+            )));
+        }
+        leaf.take_out("it is offline".into(), self.txg + 1);
+        self.set_offline(place, 1)?;
+        self.commit(wall_s).await
+    }
+
+    fn set_offline(&mut self, place: Place, value: u64) -> Result<(), PoolError> {
+        let guid = self.leaf(place).guid;
+        let list = leaf_mut(&mut self.config, guid);
+        let list =
+            list.ok_or_else(|| PoolError::invalid("configuration", "a member is not in it"))?;
+        match value {
+            0 => list.remove("offline"),
+            value => list.put_number("offline", value),
+        }
+        self.config_state = ConfigState::Changed;
+        Ok(())
+    }
+
+    /// Lets a member be written again that is offline. What it missed it still has to be given.
+    ///
+    /// # Errors
+    /// `Refused` when there is none of that name, or it is missing.
+    pub async fn online(&mut self, member: &str, wall_s: u64) -> Result<(), PoolError> {
+        self.check_frozen()?;
+        let place = self.place_of_member(member)?;
+        let leaf = self.leaf(place);
+        if leaf.device.is_none() {
+            return Err(PoolError::Refused(format!(
+                "{member} is missing: give it with the others"
+            )));
+        }
+        *leaf.out.borrow_mut() = None;
+        let missed = self.missed.get(&leaf.guid).cloned().unwrap_or_default();
+        leaf.missed.set(missed.txgs.iter().collect());
+        self.set_offline(place, 0)?;
+        self.commit(wall_s).await
+    }
+
+    /// Puts a new member in the place of another, which may be missing: it is given everything, and then the pool is
+    /// changed. The labels of the old one are cleared. `tell` hears of the progress.
+    ///
+    /// # Errors
+    /// `Refused` when there is no such member, or the new one is too small; what could not be read is an error too, and
+    /// the pool stays what it was.
+    pub async fn replace(
+        &mut self,
+        member: &str,
+        new: NewMember<D>,
+        now: Now,
+        tell: &mut dyn FnMut(&UpkeepReport),
+    ) -> Result<UpkeepReport, PoolError> {
+        self.check_frozen()?;
+        let place = self.place_of_member(member)?;
+        self.check_new(place, &new)?;
+        let guid = Identities(now.seed ^ self.guid).next();
+        let size_bytes = new.device.info().size_bytes;
+        let leaf = Leaf::new(new.name, guid, Rc::clone(&new.device), 0..size_bytes);
+        let plex = self.ground.plexes.get_mut(&place.0);
+        let slot = plex.and_then(|plex| plex.leaves.get_mut(place.1));
+        let slot = slot.expect("its place was just found");
+        let old = std::mem::replace(slot, leaf);
+        let losses = self.ground.losses.get();
+        let result = self.fill(place, guid, tell).await;
+        let is_filled = result
+            .as_ref()
+            .is_ok_and(|report| report.lost_count == 0 && self.ground.losses.get() == losses);
+        if !is_filled {
+            let plex = self.ground.plexes.get_mut(&place.0);
+            let slot = plex.and_then(|plex| plex.leaves.get_mut(place.1));
+            *slot.expect("its place was found above") = old;
+            let report = result?;
+            let reason = report.lost.first().cloned();
+            return Err(PoolError::invalid(
+                member,
+                format!(
+                    "it is not replaced, since the new member could not be given everything: {}",
+                    reason.unwrap_or_else(|| "a member failed".into())
+                ),
+            ));
+        }
+        let word = if new.is_disk { "disk" } else { "file" };
+        let list = leaf_mut(&mut self.config, old.guid);
+        let list =
+            list.ok_or_else(|| PoolError::invalid("configuration", "a member is not in it"))?;
+        list.put_text("type", word);
+        list.put_number("guid", guid);
+        list.put_text("path", &new.path);
+        ["offline", "devid", "phys_path", "not_present"]
+            .iter()
+            .for_each(|name| list.remove(name));
+        self.guid_sum = self.guid_sum.wrapping_sub(old.guid).wrapping_add(guid);
+        let before = self.missed.remove(&old.guid).unwrap_or_default();
+        let missed = MissedTxgs {
+            object: before.object,
+            is_changed: before.object != 0,
+            ..MissedTxgs::default()
+        };
+        self.missed.insert(guid, missed);
+        self.config_state = ConfigState::Changed;
+        self.commit(now.wall_s).await?;
+        clear_labels(&old).await;
+        result
+    }
+
+    /// Whether a member can be replaced by a new one of this size.
+    ///
+    /// # Errors
+    /// Those of [`replace`](Self::replace) that are known before anything is written.
+    pub fn check_replace(&self, member: &str, new: &str, size_bytes: u64) -> Result<(), PoolError> {
+        let place = self.place_of_member(member)?;
+        self.check_size(place, new, size_bytes)
+    }
+
+    fn check_size(
+        &self,
+        (plex_id, _): Place,
+        name: &str,
+        size_bytes: u64,
+    ) -> Result<(), PoolError> {
+        let plex = &self.ground.plexes[&plex_id];
+        let width = match plex.shape.parity_count() {
+            0 => 1,
+            _ => plex.leaves.len() as u64,
+        };
+        let offered = group_bytes(GroupKind::Single, &[size_bytes]);
+        if offered < plex.size_bytes / width {
+            return Err(PoolError::Refused(format!(
+                "{name} is too small: it has {size_bytes} bytes"
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_new(&self, place: Place, new: &NewMember<D>) -> Result<(), PoolError> {
+        let plex = &self.ground.plexes[&place.0];
+        let info = new.device.info();
+        self.check_size(place, &new.name, info.size_bytes)?;
+        if u64::from(info.sector_bytes) > 1 << plex.ashift {
+            return Err(PoolError::Refused(format!(
+                "{} has sectors of {} bytes, which are larger than the pool's",
+                new.name, info.sector_bytes
+            )));
+        }
+        Ok(())
+    }
+
+    async fn fill(
+        &mut self,
+        (plex_id, slot): Place,
+        guid: u64,
+        tell: &mut dyn FnMut(&UpkeepReport),
+    ) -> Result<UpkeepReport, PoolError> {
+        let plex = self.ground.plex(plex_id)?;
+        self.ground.clear_ring(plex, &plex.leaves[slot]).await?;
+        self.walk_all(Task::Fill(guid), tell).await
+    }
+}
+
+/// A member that was replaced is none any more. Nothing depends on it: the pool does not know it.
+async fn clear_labels<D: Device>(leaf: &Leaf<D>) {
+    let Some(device) = &leaf.device else {
+        return;
+    };
+    let buffers = plexum_block::buf::BufPool::new(0);
+    for offset in label_offsets(leaf.size_bytes()) {
+        let buf = buffers.take_zeroed(LABEL_BYTES).freeze();
+        let at = leaf.place.start + offset;
+        let _ = device.write(at, buf, plexum_block::device::Fua::No).await;
+    }
+    let _ = device.flush().await;
+}
