@@ -28,7 +28,7 @@ use crate::error::NbdError;
 use crate::negotiate::{Agreed, ExportList, Handshake, OPTION_DATA_BYTES_MAX, Outcome};
 use crate::session::{Ended, Session, SessionCounts, SessionLimits};
 use crate::tls::{Stream, TlsMode, TlsServer, TlsStart};
-use crate::transport::{Transport, TransportError};
+use crate::transport::{StartTls, Transport, TransportError};
 use crate::wire::option::{OPTION_HEAD_BYTES, greeting};
 
 /// Limits of a server.
@@ -200,7 +200,7 @@ impl<E: Export, C: Clock> Server<E, C> {
     }
 
     /// `Err` is the end of a session that never left the handshake.
-    async fn serve_counted<T: Transport>(
+    async fn serve_counted<T: StartTls>(
         &self,
         transport: &T,
         peer: String,
@@ -240,7 +240,7 @@ impl<E: Export, C: Clock> Server<E, C> {
 
     /// The handshake, ended by closing the stream when it takes too long or the server stops: nothing is dropped
     /// while the transport works on it.
-    async fn handshake_in_time<T: Transport>(
+    async fn handshake_in_time<T: StartTls>(
         &self,
         transport: &T,
     ) -> Result<Option<(Agreed, Vec<u8>)>, NbdError> {
@@ -267,7 +267,7 @@ impl<E: Export, C: Clock> Server<E, C> {
     }
 
     /// `None` when the client ended it. The bytes are those that came behind it.
-    async fn handshake<T: Transport>(
+    async fn handshake<T: StartTls>(
         &self,
         transport: &T,
     ) -> Result<Option<(Agreed, Vec<u8>)>, NbdError> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plexum_block::buf::Buf;
-use plexum_nbd::transport::{Transport, TransportError};
+use plexum_nbd::transport::{StartTls, Transport, TransportError};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
@@ -238,6 +238,8 @@ impl Transport for Socket {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 }
+
+impl StartTls for Socket {}
 
 impl std::fmt::Debug for Socket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
