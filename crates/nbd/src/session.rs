@@ -47,21 +47,12 @@ const PART_WATCH: usize = 2;
 const PARTS: usize = 3;
 
 /// Limits of one session.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct SessionLimits {
     /// What it may have in flight.
     pub requests: RequestLimits,
     /// How long the client is waited for.
     pub patience: Patience,
-}
-
-impl Default for SessionLimits {
-    fn default() -> Self {
-        Self {
-            requests: RequestLimits::default(),
-            patience: Patience::default(),
-        }
-    }
 }
 
 /// How a session came to its regular end.
