@@ -144,6 +144,12 @@ impl Socket {
         SocketAddr::try_from(rustix::net::getpeername(&self.fd).ok()??).ok()
     }
 
+    /// The address at this end of a TCP connection; `None` for Unix.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        SocketAddr::try_from(rustix::net::getsockname(&self.fd).ok()?).ok()
+    }
+
     /// Sends all `pieces`.
     async fn send_all(&self, pieces: &[Buf]) -> Result<(), TransportError> {
         let (mut first, mut skip) = (0, 0);
