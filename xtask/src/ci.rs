@@ -53,7 +53,7 @@ const STAGES: &[Stage] = &[
 const FRESH_MINUTES: &str = "3";
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
-const TOOLS: [&str; 34] = [
+const TOOLS: [&str; 35] = [
     "promtool",
     "curl",
     "udevadm",
@@ -74,6 +74,7 @@ const TOOLS: [&str; 34] = [
     "nbdkit",
     "fusermount3",
     "nbd-client",
+    "nvme",
     "losetup",
     "mount",
     "blkid",

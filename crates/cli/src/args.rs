@@ -354,13 +354,19 @@ pub struct Serve {
     /// Also listen on TCP
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
+    /// Also listen for NVMe over TCP, for hosts that attach it as a disk; its usual port is 4420
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "dataset")]
+    pub nvme: Option<String>,
+    /// With --nvme: let only this host in, by its name (NQN); may be repeated [default: all that reach the address]
+    #[arg(long, value_name = "NQN", requires = "nvme")]
+    pub allow_host: Vec<String>,
     /// Also make it a block device, /dev/plexum/NAME (Linux 6.5 or newer, as root)
     #[arg(long, conflicts_with = "dataset")]
     pub ublk: bool,
     /// Fail a member that has not answered for so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub member_timeout: u64,
-    /// Allow a --listen address that others can reach, without TLS
+    /// Allow a --listen address that others can reach, without TLS, and such a --nvme address
     #[arg(long)]
     pub insecure_listen: bool,
     /// Change no byte of any member

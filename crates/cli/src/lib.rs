@@ -48,6 +48,7 @@ mod help;
 mod history;
 mod incidents;
 mod lab;
+mod listen;
 mod locate;
 mod log;
 mod man;

@@ -1,7 +1,6 @@
 //! `plexum serve`: from the command line to the server's body, and the server in the background.
 
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -22,7 +21,6 @@ use plexum_daemon::serve_dataset::{DatasetRequest, rehearse_dataset, serve_datas
 use plexum_daemon::status::{Verdict, VolumeStatus};
 use plexum_engine::shard::SHARDS_MAX;
 use plexum_md::assemble::{Options, StaleUse};
-use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::IoChoice;
 use plexum_runtime::file::Access;
 use serde_json::json;
@@ -32,6 +30,7 @@ use crate::client::Client;
 use crate::control::runtime_dir;
 use crate::daemon_client::Daemon;
 use crate::errors::{Outcome, report_beside};
+use crate::listen::{listen_address, nvme, tls};
 use crate::log::{keep_earlier_log, log_file};
 use crate::nested;
 use crate::output::{Screen, check, object, write_raw};
@@ -156,6 +155,7 @@ fn check_daemon_words(args: &Serve) -> Result<(), Problem> {
     let words = [
         ("--socket", args.socket.is_some()),
         ("--listen", args.listen.is_some()),
+        ("--nvme", args.nvme.is_some()),
         ("--memory", args.memory.is_some()),
         ("--spin", args.spin.is_some()),
         ("--cores", args.cores != 1),
@@ -277,6 +277,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
             .as_deref()
             .map(|text| listen_address(text, args))
             .transpose()?,
+        nvme: nvme(args)?,
         tls: tls(args)?,
         io: io_choice(&args.io)?,
         spin: spin(args.spin),
@@ -404,56 +405,6 @@ pub fn io_choice(word: &str) -> Result<IoChoice, Problem> {
         "uring" => Ok(IoChoice::Uring),
         "threads" => Ok(IoChoice::Threads),
         other => Err(usage(format!("--io {other}: it is auto, uring or threads"))),
-    }
-}
-
-fn listen_address(text: &str, args: &Serve) -> Result<SocketAddr, Problem> {
-    let address = text
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut found| found.next())
-        .ok_or_else(|| {
-            usage(format!(
-                "--listen {text}: an address and a port are expected"
-            ))
-            .hint("for example:   --listen 127.0.0.1:10809")
-        })?;
-    let is_forced = args.tls_cert.is_some() && tls_mode(args)? == TlsMode::Forced;
-    if !address.ip().is_loopback() && !args.insecure_listen && !is_forced {
-        return Err(Problem::new(
-            Code::InsecureListen,
-            format!("{address} can be reached from other machines, and TLS is not demanded"),
-        )
-        .why("everybody who reaches it could read and write the volume")
-        .hint("to demand TLS:   --tls-cert FILE --tls-key FILE --tls-clients CA")
-        .hint("to listen all the same, add:   --insecure-listen"));
-    }
-    Ok(address)
-}
-
-/// What the server shows and whom it lets in; with certificates TLS is demanded unless something else is said.
-fn tls(args: &Serve) -> Result<Option<(TlsServer, TlsMode)>, Problem> {
-    let (Some(chain), Some(key)) = (&args.tls_cert, &args.tls_key) else {
-        if args.tls_cert.is_some()
-            || args.tls_key.is_some()
-            || args.tls.is_some()
-            || args.tls_clients.is_some()
-        {
-            return Err(usage("TLS needs both --tls-cert FILE and --tls-key FILE"));
-        }
-        return Ok(None);
-    };
-    let server = TlsServer::new(chain, key, args.tls_clients.as_deref()).map_err(|error| {
-        usage(error.to_string()).hint("certificates and keys are files in PEM format")
-    })?;
-    Ok(Some((server, tls_mode(args)?)))
-}
-
-fn tls_mode(args: &Serve) -> Result<TlsMode, Problem> {
-    match args.tls.as_deref() {
-        None | Some("forced") => Ok(TlsMode::Forced),
-        Some("selective") => Ok(TlsMode::Selective),
-        Some(other) => Err(usage(format!("--tls {other}: it is selective or forced"))),
     }
 }
 

@@ -56,6 +56,7 @@ pub fn run(args: &Create, request: CreateRequest, common: &Common, screen: &Scre
         named: 1,
         socket: None,
         listen: None,
+        nvme: None,
         tls: None,
         io: IoChoice::Auto,
         spin: crate::serve::spin(None),

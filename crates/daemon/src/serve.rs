@@ -24,7 +24,7 @@ use crate::control::request::Ask;
 use crate::control::{ControlServer, Post};
 use crate::disk::DiskSettings;
 use crate::host::listen::bind_tcp;
-use crate::host::{Host, HostSettings, Hosted};
+use crate::host::{Host, HostSettings, Hosted, NvmeListen};
 use crate::memory::StateDir;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{RuntimeDir, Surroundings, check_socket_path};
@@ -49,6 +49,8 @@ pub struct ServeRequest {
     pub socket: Option<PathBuf>,
     /// TCP address to listen on as well.
     pub listen: Option<SocketAddr>,
+    /// Where to listen for NVMe/TCP as well.
+    pub nvme: Option<NvmeListen>,
     /// TLS: what is shown and who is let in, and whether TCP clients must use it (others may).
     pub tls: Option<(TlsServer, TlsMode)>,
     /// How member I/O is done.
@@ -109,6 +111,9 @@ pub fn serve(request: ServeRequest, ready: Tell) -> Result<(), Problem> {
     if let Some(address) = request.listen {
         host.listen_tcp(address)?;
     }
+    if let Some(nvme) = &request.nvme {
+        host.listen_nvme(nvme)?;
+    }
     let signals = StopSignals::new(&handle)
         .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
     let stop_sender = sender.clone();
@@ -160,7 +165,8 @@ pub fn rehearse_serve(request: &ServeRequest) -> Result<Rehearsal, Problem> {
     for hosted in &admitted {
         check_socket_path(hosted.client_socket())?;
     }
-    if let Some(address) = request.listen {
+    let nvme = request.nvme.as_ref().map(|nvme| nvme.address);
+    for address in request.listen.into_iter().chain(nvme) {
         bind_tcp(&handle, address)?;
     }
     let told = admitted.iter().filter_map(|hosted| {

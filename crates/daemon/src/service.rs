@@ -156,6 +156,7 @@ pub fn run(
     let state_dir = request.settings.state_dir.clone();
     let misconfigured = lines_of(&request.config_problems);
     let lacking = request.config.lacking_programs();
+    let nvme = request.config.nvme.listen();
     let configured = (request.config.alarm, misconfigured.first().cloned());
     let host = Host::new(&handle, request.settings, events.clone())?;
     let (control, page) = faces::start(&folder, &request.config.page, post(&sender), events)?;
@@ -173,6 +174,7 @@ pub fn run(
     let keys = known.iter().map(|expected| expected.key().to_string());
     let (alarms, unread) = Alarms::new(&handle, configured, host.keeper(), dir, keys);
     problems.extend(unread);
+    problems.extend(faces::listen_nvme(&host, nvme.as_ref()));
     let service = Service::new(&host, request.start, known, alarms);
     let (tell, devices) = mailbox(1);
     service.looker.listen(tell.clone());

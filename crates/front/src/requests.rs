@@ -102,9 +102,9 @@ impl Requests {
             0 => Holds::Nothing,
             _ => Holds::Something,
         };
-        self.waits_for_memory.set(true);
+        let waiting = WaitsForMemory::begin(&self.waits_for_memory);
         let permit = self.budget.acquire(bytes, holds).await;
-        self.waits_for_memory.set(false);
+        drop(waiting);
         self.tags.set(self.tags.get() + 1);
         self.bytes.set(self.bytes.get() + bytes);
         Tag {
@@ -154,6 +154,22 @@ impl Requests {
         for waker in self.waiting.take() {
             waker.wake();
         }
+    }
+}
+
+/// A wait for memory, which may be given up.
+struct WaitsForMemory<'a>(&'a Cell<bool>);
+
+impl<'a> WaitsForMemory<'a> {
+    fn begin(waits: &'a Cell<bool>) -> Self {
+        waits.set(true);
+        Self(waits)
+    }
+}
+
+impl Drop for WaitsForMemory<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
     }
 }
 

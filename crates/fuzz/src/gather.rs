@@ -16,6 +16,8 @@ use plexum_nbd::wire::request::Request;
 use plexum_nbd::wire::{Framing, option};
 use plexum_testkit::{Case, freebsd_cases, md_cases, unpack_case, unpack_freebsd_case};
 
+mod nvme;
+
 use crate::input::{Input, folder};
 use crate::targets::log::header;
 
@@ -37,6 +39,7 @@ pub fn gather() -> Result<(), String> {
     vinum(&mut seen)?;
     stripe_log()?;
     nbd()?;
+    nvme::gather()?;
     for (name, plex) in crate::targets::zfs_tree::corpus() {
         save("zfs-tree", name, [0; 4], &plex)?;
     }

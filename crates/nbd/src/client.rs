@@ -26,7 +26,7 @@ use plexum_front::parts::Parts;
 
 use crate::error::NbdError;
 pub use crate::negotiate::client::{ConnectOptions, Remote, list};
-use crate::transport::Transport;
+use crate::transport::{StartTls, Transport};
 use crate::wire::option::tflag;
 use crate::wire::request::{Request, command, flag};
 use crate::wire::{Errno, Framing};
@@ -132,7 +132,7 @@ impl<T> Clone for Client<T> {
 ///
 /// # Errors
 /// The stream ended, the server broke the protocol, or it refused.
-pub async fn connect<T: Transport>(
+pub async fn connect<T: StartTls>(
     transport: T,
     pool: BufPool,
     options: &ConnectOptions,
@@ -156,7 +156,7 @@ pub async fn connect<T: Transport>(
 ///
 /// # Errors
 /// As `connect`.
-pub async fn shake_hands<T: Transport>(
+pub async fn shake_hands<T: StartTls>(
     transport: &T,
     pool: &BufPool,
     options: &ConnectOptions,

@@ -8,18 +8,15 @@
 //!
 //! A `Server` belongs to one thread, like the volumes it serves.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
+use std::cell::RefCell;
 use std::net::IpAddr;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_front::budget::Budget;
 use plexum_front::client::Leave;
+use plexum_front::connections::{ConnectionLimits, Connections, InTime, in_time};
 use plexum_front::export::{Export, ExportInfo};
 use plexum_front::exports::Exports;
 use plexum_front::flag::Flag;
@@ -28,7 +25,7 @@ use crate::error::NbdError;
 use crate::negotiate::{Agreed, ExportList, Handshake, OPTION_DATA_BYTES_MAX, Outcome};
 use crate::session::{Ended, Session, SessionCounts, SessionLimits};
 use crate::tls::{Stream, TlsMode, TlsServer, TlsStart};
-use crate::transport::{Transport, TransportError};
+use crate::transport::{StartTls, Transport, TransportError};
 use crate::wire::option::{OPTION_HEAD_BYTES, greeting};
 
 /// Limits of a server.
@@ -65,49 +62,9 @@ pub struct Server<E, C> {
     limits: ServerLimits,
     budget: Budget,
     exports: Exports<E>,
-    sessions: Cell<usize>,
-    /// Addresses with sessions, and how many.
-    addresses: RefCell<BTreeMap<IpAddr, usize>>,
+    connections: Connections,
     tls: RefCell<Option<(TlsServer, TlsMode)>>,
     stopped: Flag,
-}
-
-/// Counts the sessions of an address.
-struct FromAddress<'a>(&'a RefCell<BTreeMap<IpAddr, usize>>, IpAddr);
-
-impl<'a> FromAddress<'a> {
-    fn new(addresses: &'a RefCell<BTreeMap<IpAddr, usize>>, address: IpAddr) -> Self {
-        *addresses.borrow_mut().entry(address).or_default() += 1;
-        Self(addresses, address)
-    }
-}
-
-impl Drop for FromAddress<'_> {
-    fn drop(&mut self) {
-        let mut addresses = self.0.borrow_mut();
-        if let Some(count) = addresses.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                addresses.remove(&self.1);
-            }
-        }
-    }
-}
-
-/// Counts a connection for as long as it lives.
-struct Connected<'a>(&'a Cell<usize>);
-
-impl<'a> Connected<'a> {
-    fn new(count: &'a Cell<usize>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Connected<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }
 
 impl<E: Export, C: Clock> Server<E, C> {
@@ -120,8 +77,10 @@ impl<E: Export, C: Clock> Server<E, C> {
             limits,
             budget: Budget::new(limits.bytes_max),
             exports: Exports::default(),
-            sessions: Cell::new(0),
-            addresses: RefCell::default(),
+            connections: Connections::new(ConnectionLimits {
+                all_max: limits.sessions_max,
+                per_address_max: limits.sessions_per_address_max,
+            }),
             tls: RefCell::default(),
             stopped: Flag::default(),
         }
@@ -146,7 +105,7 @@ impl<E: Export, C: Clock> Server<E, C> {
     /// Connections, those in their handshake included.
     #[must_use]
     pub fn session_count(&self) -> usize {
-        self.sessions.get()
+        self.connections.count()
     }
 
     /// Memory of all requests in flight, in bytes.
@@ -164,17 +123,7 @@ impl<E: Export, C: Clock> Server<E, C> {
         transport: T,
         address: IpAddr,
     ) -> (Result<Ended, NbdError>, SessionCounts) {
-        let count = self.addresses.borrow().get(&address).copied().unwrap_or(0);
-        let limit = self.limits.sessions_per_address_max;
-        if count >= limit {
-            transport.close();
-            return (
-                Err(NbdError::TooManySessions(limit)),
-                SessionCounts::default(),
-            );
-        }
-        let _from = FromAddress::new(&self.addresses, address);
-        self.serve_peer(transport, address.to_string()).await
+        self.serve_peer(transport, Some(address)).await
     }
 
     /// Serves one connection until its end, and closes it. Returns only when no request of it is running any more.
@@ -185,34 +134,38 @@ impl<E: Export, C: Clock> Server<E, C> {
         &self,
         transport: T,
     ) -> (Result<Ended, NbdError>, SessionCounts) {
-        self.serve_peer(transport, String::new()).await
+        self.serve_peer(transport, None).await
     }
 
     async fn serve_peer<T: Transport>(
         &self,
         transport: T,
-        peer: String,
+        address: Option<IpAddr>,
     ) -> (Result<Ended, NbdError>, SessionCounts) {
         let transport = Stream::new(transport);
-        let result = self.serve_counted(&transport, peer).await;
+        let result = self.serve_counted(&transport, address).await;
         transport.close();
         result.unwrap_or_else(|how| (how, SessionCounts::default()))
     }
 
     /// `Err` is the end of a session that never left the handshake.
-    async fn serve_counted<T: Transport>(
+    async fn serve_counted<T: StartTls>(
         &self,
         transport: &T,
-        peer: String,
+        address: Option<IpAddr>,
     ) -> Result<(Result<Ended, NbdError>, SessionCounts), Result<Ended, NbdError>> {
         if self.stopped.is_set() {
             return Err(Ok(Ended::Stopped));
         }
-        if self.sessions.get() >= self.limits.sessions_max {
-            return Err(Err(NbdError::TooManySessions(self.limits.sessions_max)));
-        }
-        let _connected = Connected::new(&self.sessions);
-        let agreed = self.handshake_in_time(transport).await.map_err(Err)?;
+        let entered = self.connections.enter(address);
+        let _connected = entered.map_err(|limit| Err(NbdError::TooManySessions(limit)))?;
+        let (clock, limit) = (&self.clock, self.limits.handshake);
+        let handshake = self.handshake(transport);
+        let agreed = match in_time(transport, clock, limit, &self.stopped, handshake).await {
+            InTime::Done(agreed) => agreed.map_err(Err)?,
+            InTime::Late => return Err(Err(NbdError::HandshakeTimedOut)),
+            InTime::Stopped => None,
+        };
         let Some((agreed, leftover)) = agreed else {
             return Err(Ok(Ended::Aborted));
         };
@@ -223,6 +176,8 @@ impl<E: Export, C: Clock> Server<E, C> {
             info.is_same_export(&agreed.export) && !self.stopped.is_set()
         });
         let limits = self.limits.session.requests;
+        let peer = address.map(|address| address.to_string());
+        let peer = peer.unwrap_or_default();
         let enter = |opened| self.exports.enter(&opened, peer, limits, &self.budget);
         let Some(visit) = opened.and_then(enter) else {
             return Err(Ok(Ended::Stopped));
@@ -238,36 +193,8 @@ impl<E: Export, C: Clock> Server<E, C> {
         Ok(session.run(&leftover).await)
     }
 
-    /// The handshake, ended by closing the stream when it takes too long or the server stops: nothing is dropped
-    /// while the transport works on it.
-    async fn handshake_in_time<T: Transport>(
-        &self,
-        transport: &T,
-    ) -> Result<Option<(Agreed, Vec<u8>)>, NbdError> {
-        let mut limit = pin!(self.clock.sleep(self.limits.handshake));
-        let mut stopped = pin!(self.stopped.wait());
-        let mut handshake = pin!(self.handshake(transport));
-        let mut is_late = false;
-        let mut is_closed = false;
-        poll_fn(|cx| {
-            if !is_closed {
-                is_late = limit.as_mut().poll(cx).is_ready();
-                is_closed = is_late || stopped.as_mut().poll(cx).is_ready();
-                if is_closed {
-                    transport.close();
-                }
-            }
-            match handshake.as_mut().poll(cx) {
-                Poll::Ready(_) if is_late => Poll::Ready(Err(NbdError::HandshakeTimedOut)),
-                Poll::Ready(_) if is_closed => Poll::Ready(Ok(None)),
-                other => other,
-            }
-        })
-        .await
-    }
-
     /// `None` when the client ended it. The bytes are those that came behind it.
-    async fn handshake<T: Transport>(
+    async fn handshake<T: StartTls>(
         &self,
         transport: &T,
     ) -> Result<Option<(Agreed, Vec<u8>)>, NbdError> {

@@ -18,7 +18,6 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
@@ -27,6 +26,7 @@ use plexum_front::client::Client;
 use plexum_front::export::{Export, ZeroRequest};
 use plexum_front::exports::Visit;
 use plexum_front::parts::Parts;
+use plexum_front::peer::{Patience, Peer};
 use plexum_front::perform::{Command, Job, Outcome, Performed, Performer};
 use plexum_front::requests::{RequestLimits, Tag};
 
@@ -47,24 +47,12 @@ const PART_WATCH: usize = 2;
 const PARTS: usize = 3;
 
 /// Limits of one session.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct SessionLimits {
     /// What it may have in flight.
     pub requests: RequestLimits,
-    /// How long a client may neither send nor read while others wait for the memory it holds; at least a second.
-    pub stall: Duration,
-    /// How long answers are still sent after the client has ended the session.
-    pub linger: Duration,
-}
-
-impl Default for SessionLimits {
-    fn default() -> Self {
-        Self {
-            requests: RequestLimits::default(),
-            stall: Duration::from_secs(30),
-            linger: Duration::from_secs(10),
-        }
-    }
+    /// How long the client is waited for.
+    pub patience: Patience,
 }
 
 /// How a session came to its regular end.
@@ -131,9 +119,7 @@ pub(crate) struct Session<'a, T, E, C> {
     is_sent: Cell<bool>,
     /// Set by `watch` when it ended the session.
     verdict: Cell<Option<Result<Ended, NbdError>>>,
-    /// How often the peer took or gave something; and how many parts wait for it right now.
-    moves: Cell<u64>,
-    waits_for_peer: Cell<usize>,
+    peer: Peer,
 }
 
 impl<'a, T: Transport, E: Export, C: Clock> Session<'a, T, E, C> {
@@ -161,8 +147,7 @@ impl<'a, T: Transport, E: Export, C: Clock> Session<'a, T, E, C> {
             has_received: Cell::new(false),
             is_sent: Cell::new(false),
             verdict: Cell::new(None),
-            moves: Cell::new(0),
-            waits_for_peer: Cell::new(0),
+            peer: Peer::default(),
         }
     }
 
@@ -291,15 +276,6 @@ impl<'a, T: Transport, E: Export, C: Clock> Session<'a, T, E, C> {
         let mut counts = self.counts.get();
         change(&mut counts);
         self.counts.set(counts);
-    }
-
-    /// Marks what happens inside as waiting for the peer, and its end as a move of the peer.
-    async fn with_peer<R>(&self, wait: impl Future<Output = R>) -> R {
-        self.waits_for_peer.set(self.waits_for_peer.get() + 1);
-        let result = wait.await;
-        self.waits_for_peer.set(self.waits_for_peer.get() - 1);
-        self.moves.set(self.moves.get() + 1);
-        result
     }
 }
 

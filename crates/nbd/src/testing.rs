@@ -2,7 +2,6 @@
 //!
 //! Nothing here waits for real time or touches the operating system; every future wakes exactly by what tests do.
 
-mod pipe;
+pub use plexum_front::testing::{MemoryExport, Operation, PipeEnd, TestClock, pipe};
 
-pub use pipe::{PipeEnd, pipe};
-pub use plexum_front::testing::{MemoryExport, Operation, TestClock};
+impl crate::transport::StartTls for PipeEnd {}

@@ -24,7 +24,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore};
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::transport::{Transport, TransportError};
+use crate::transport::{StartTls, Transport, TransportError};
 
 /// Bytes of records received at once: the largest record and a bit.
 const INBOX_BYTES: usize = 20 << 10;
@@ -335,7 +335,9 @@ impl<T: Transport> Transport for Stream<T> {
     fn close(&self) {
         self.transport.close();
     }
+}
 
+impl<T: Transport> StartTls for Stream<T> {
     async fn start_tls(&self, start: &TlsStart) -> Result<(), TransportError> {
         let mut connection = connection(start).map_err(|_| TransportError::Tls)?;
         connection.set_buffer_limit(None); // `write_all` never holds more than a batch

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plexum_block::buf::Buf;
-use plexum_nbd::transport::{Transport, TransportError};
+use plexum_nbd::transport::{StartTls, Transport, TransportError};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
@@ -144,6 +144,12 @@ impl Socket {
         SocketAddr::try_from(rustix::net::getpeername(&self.fd).ok()??).ok()
     }
 
+    /// The address at this end of a TCP connection; `None` for Unix.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        SocketAddr::try_from(rustix::net::getsockname(&self.fd).ok()?).ok()
+    }
+
     /// Sends all `pieces`.
     async fn send_all(&self, pieces: &[Buf]) -> Result<(), TransportError> {
         let (mut first, mut skip) = (0, 0);
@@ -238,6 +244,8 @@ impl Transport for Socket {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 }
+
+impl StartTls for Socket {}
 
 impl std::fmt::Debug for Socket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

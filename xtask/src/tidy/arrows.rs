@@ -31,6 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("front", &["block"]),
     ("nbd", &["block", "front"]),
     ("ublk", &["block", "front"]),
+    ("nvme", &["block", "front"]),
     ("export", &["block", "front", "nbd"]),
     ("runtime", &["block", "exec", "nbd", "ublk"]), // nbd for its Transport trait, ublk for the kernel's commands
     (
@@ -58,6 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "layout",
             "md",
             "nbd",
+            "nvme",
             "parity",
             "pool",
             "runtime",
@@ -89,6 +91,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "layout",
             "md",
             "nbd",
+            "nvme",
             "parity",
             "pool",
             "runtime",
@@ -109,7 +112,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "fuzz",
         &[
-            "block", "daemon", "format", "front", "nbd", "testkit", "zfs",
+            "block", "daemon", "format", "front", "nbd", "nvme", "testkit", "zfs",
         ],
     ),
     (

@@ -34,6 +34,9 @@ no_device() { ! ls /dev/ublkb* /dev/ublkc* >/dev/null 2>&1; }
 random() { dd if=/dev/urandom of="$1" bs=64K count=$2 status=none; }
 ended() {
   set +e
+  ip link set lo up
+  grep nvme /proc/mounts | while read -r device place rest; do umount -l $place; done
+  nvme disconnect-all >/dev/null 2>&1
   pkill -KILL -x plexum
   plexum stop --force nas >/dev/null 2>&1 # else an unmounting would wait for a server
   plexum detach nas >/dev/null 2>&1
@@ -43,7 +46,9 @@ ended() {
 run() {
   local began=$SECONDS code=0
   modprobe ublk_drv; rm -rf /tmp/case /tmp/state; mkdir /tmp/case; cd /tmp/case
-  ( set -e; trap ended EXIT; "$1" ) >"$OUT/$1.text" 2>&1 </dev/null || code=$?
+  # Not as a part of `||`: there `set -e` would end nothing.
+  ( set -e; trap ended EXIT; "$1" ) >"$OUT/$1.text" 2>&1 </dev/null &
+  wait $! || code=$?
   echo $code >"$OUT/$1.code"
   echo "$1: $code, $((SECONDS - began)) s"
 }

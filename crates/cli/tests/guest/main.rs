@@ -1,4 +1,5 @@
-//! Block devices of a real kernel's ublk: Debian 13's kernel in QEMU (`oracle/vm-oracle`), where plexum itself runs.
+//! Volumes as disks of a real kernel, by ublk and over NVMe/TCP: Debian 13's kernel in QEMU (`oracle/vm-oracle`), where
+//! plexum itself runs.
 //!
 //! One guest for all of them, since a boot costs seconds: each case is a script, and its test looks what came of it.
 #![allow(clippy::unwrap_used)] // a failed unwrap fails the test
@@ -17,10 +18,12 @@ const GUEST_S: &str = "1800";
 /// A test for each case, and the list of all.
 macro_rules! cases {
     ($($(#[$doc:meta])* $name:ident $script:literal)*) => {
-        const CASES: &[(&str, &str)] = &[$((stringify!($name), $script)),*];
-        $($(#[$doc])* #[test] fn $name() { check(stringify!($name)); })*
+        pub(crate) const CASES: &[(&str, &str)] = &[$((stringify!($name), $script)),*];
+        $($(#[$doc])* #[test] fn $name() { crate::check(stringify!($name)); })*
     };
 }
+
+mod nvme;
 
 cases! {
     a_volume_becomes_a_device_with_its_size_and_shape r#"
@@ -209,10 +212,11 @@ static OUT: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let word = |name: &str, other: &str| std::env::var(name).unwrap_or_else(|_| other.to_owned());
     let mut script = format!(
-        "KILLS={}\n{FUNCTIONS}\n{MORE}\n",
-        word("PLEXUM_KILLS", KILLS)
+        "KILLS={}\n{FUNCTIONS}\n{MORE}\n{}\n",
+        word("PLEXUM_KILLS", KILLS),
+        nvme::MORE
     );
-    for (name, body) in CASES {
+    for (name, body) in CASES.iter().chain(nvme::CASES) {
         script.push_str(&format!("{name}() {{\n{body}\n}}\nrun {name}\n"));
     }
     let path: PathBuf = folder.path().join("script");

@@ -24,6 +24,7 @@
 //! - of two files that say something on one key, the later by name counts; `plexum.toml` is the first.
 
 mod files;
+mod nvme;
 mod page;
 mod scrub;
 mod start;
@@ -39,9 +40,11 @@ use serde::de::IgnoredAny;
 use toml::Spanned;
 
 pub use files::{ConfigFiles, Surroundings};
+pub use nvme::NvmeConfig;
 pub use page::PageConfig;
 pub use start::{StartConfig, degraded_start};
 
+use nvme::RawNvme;
 use page::{RawPage, RawRoles};
 use plexum_schedule::ScrubConfig;
 use scrub::{RawScrub, ScrubPart};
@@ -59,6 +62,8 @@ pub struct Config {
     pub scrub: Option<ScrubConfig>,
     /// Who may do what, and where the page is.
     pub page: PageConfig,
+    /// Where volumes are found over NVMe/TCP.
+    pub nvme: NvmeConfig,
 }
 
 /// What is wrong with the configuration; as text one line.
@@ -98,6 +103,8 @@ struct RawFile {
     #[serde(default)]
     page: RawPage,
     #[serde(default)]
+    nvme: RawNvme,
+    #[serde(default)]
     volume: BTreeMap<String, RawVolume>,
 }
 
@@ -135,6 +142,7 @@ impl Config {
         let mut start = StartConfig::default();
         let mut scrub = ScrubPart::default();
         let mut page = PageConfig::default();
+        let mut nvme = NvmeConfig::default();
         for (file, text) in &texts {
             let source = Source { file, text };
             let found = problems.len();
@@ -146,6 +154,7 @@ impl Config {
                     problems.extend(scrub.add(&raw.scrub, &source).err());
                     problems.extend(page.add_roles(&raw.roles, &source).err());
                     problems.extend(page.add_page(&raw.page, &source).err());
+                    problems.extend(nvme.add(&raw.nvme, &source).err());
                     for (volume, raw) in &raw.volume {
                         raw.add(volume, &mut alarm);
                     }
@@ -174,6 +183,7 @@ impl Config {
             start,
             scrub,
             page,
+            nvme,
         };
         (config, problems)
     }

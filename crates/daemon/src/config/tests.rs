@@ -181,3 +181,30 @@ fn what_the_packages_file_shows_could_stand_there() {
     assert!(config.scrub.is_some() && config.start.wait.is_some());
     assert!(config.alarm.channels.len() > 2 && config.alarm.heartbeat.is_some());
 }
+
+#[test]
+fn an_address_for_nvme_that_others_reach_has_to_be_wished_for_and_hosts_are_those_of_the_list() {
+    use plexum_nvme::server::Allowed;
+    let address = "[nvme]\nlisten = \"192.0.2.1:4420\"\n";
+    let (config, problems) = read(address, &[]);
+    assert_eq!(config.nvme.listen(), None);
+    assert!(
+        problems[0].contains("insecure-listen = true"),
+        "{problems:?}"
+    );
+    let wished = format!("{address}insecure-listen = true\n");
+    for (hosts, expected) in [
+        ("", Allowed::All),
+        ("allow-hosts = []\n", Allowed::Only(vec![])),
+        (
+            "allow-hosts = [\"nqn.a\"]\n",
+            Allowed::Only(vec!["nqn.a".to_owned()]),
+        ),
+    ] {
+        let (config, problems) = read(&format!("{wished}{hosts}"), &[]);
+        assert_eq!(problems, Vec::<String>::new());
+        let listen = config.nvme.listen().unwrap();
+        assert_eq!(listen.address.to_string(), "192.0.2.1:4420");
+        assert_eq!(listen.allowed, expected);
+    }
+}

@@ -25,6 +25,9 @@ use crate::volume::status::{ExportStatus, VolumeStatus};
 /// The NBD server of this process.
 pub(crate) type RealServer = Server<RealExport, RealClock>;
 
+/// The NVMe/TCP target of this process.
+pub(crate) type NvmeServer = plexum_nvme::server::Server<RealExport, RealClock>;
+
 /// Where a volume stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -78,6 +81,8 @@ pub(crate) enum Front {
     Nbd(Rc<RealServer>),
     /// A block device of the kernel.
     Device(Rc<Device>),
+    /// A target for NVMe/TCP.
+    Nvme(Rc<NvmeServer>),
 }
 
 impl Front {
@@ -86,6 +91,7 @@ impl Front {
         match self {
             Self::Nbd(server) => server.exports(),
             Self::Device(device) => &device.exports,
+            Self::Nvme(server) => server.exports(),
         }
     }
 
@@ -94,6 +100,7 @@ impl Front {
         match self {
             Self::Nbd(server) => server.stop(how),
             Self::Device(device) => device.exports.tell_all(how),
+            Self::Nvme(server) => server.stop(how),
         }
     }
 
@@ -102,6 +109,7 @@ impl Front {
         match self {
             Self::Nbd(server) => server.exports().clients(name).len() as u64,
             Self::Device(device) => device.clients(),
+            Self::Nvme(server) => server.exports().clients(name).len() as u64,
         }
     }
 }
@@ -252,7 +260,7 @@ impl Hosted {
         let ways = self.ways.borrow();
         ways.iter().find_map(|way| match &way.server {
             Front::Device(device) => Some(Rc::clone(device)),
-            Front::Nbd(_) => None,
+            Front::Nbd(_) | Front::Nvme(_) => None,
         })
     }
 
@@ -260,7 +268,7 @@ impl Hosted {
     pub(super) fn forget_way(&self, device: &Rc<Device>) {
         let is_other = |way: &Way| match &way.server {
             Front::Device(other) => !Rc::ptr_eq(other, device),
-            Front::Nbd(_) => true,
+            Front::Nbd(_) | Front::Nvme(_) => true,
         };
         self.ways.borrow_mut().retain(is_other);
     }

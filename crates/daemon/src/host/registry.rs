@@ -18,6 +18,7 @@ use plexum_runtime::socket::Socket;
 
 use super::hosted::{Front, Hosted, RealServer, Stage, Way};
 use super::listen::{accept, bind_tcp, bind_unix, encode, serve_each, unix_uri};
+use super::nvme::{self, NvmeAddresses, NvmeListen};
 use super::refusal::{Hold, Refusal};
 use super::settings::HostSettings;
 use super::shards::{Shards, spawn_on};
@@ -56,6 +57,8 @@ pub struct Host {
     /// Volumes come, go, or get to another stage.
     pub(super) changed: Signal,
     tcp: RefCell<Vec<TcpAddress>>,
+    /// Addresses for NVMe/TCP.
+    nvme: NvmeAddresses,
     /// Threads beside this one.
     pub(super) shards: Rc<Shards>,
     pub(super) events: EventHub,
@@ -107,6 +110,7 @@ impl Host {
             volumes: RefCell::default(),
             changed: Signal::new(),
             tcp: RefCell::default(),
+            nvme: NvmeAddresses::default(),
             shards: Rc::new(shards),
             events,
             control: RefCell::default(),
@@ -264,6 +268,21 @@ impl Host {
         Ok(address)
     }
 
+    /// As `listen_tcp`, for NVMe/TCP.
+    ///
+    /// # Errors
+    /// `SocketInUse`, and as the system says.
+    pub fn listen_nvme(&self, listen: &NvmeListen) -> Result<SocketAddr, Refusal> {
+        let listener = bind_tcp(&self.handle, listen.address)?;
+        let address = listener.local_address().unwrap_or(listen.address);
+        let memory_bytes = self.settings.memory_bytes;
+        let server = nvme::new_server(&self.handle, &self.pool, memory_bytes, &listen.allowed);
+        self.nvme.open(address, &server, &self.volumes.borrow())?;
+        let take = nvme::serve_each(&self.handle, &server);
+        let _acceptor = accept(&self.handle, listener, Rc::clone(&self.shut), take);
+        Ok(address)
+    }
+
     /// The clients of a volume, on all cores.
     ///
     /// # Errors
@@ -326,6 +345,7 @@ impl Host {
         for tcp in self.tcp.borrow_mut().drain(..) {
             tcp.server.stop(Leave::Drain);
         }
+        self.nvme.end();
         if let Some(memory) = &self.memory {
             memory.end();
         }
@@ -363,6 +383,7 @@ impl Host {
         for tcp in self.tcp.borrow().iter() {
             add_tcp(hosted, tcp)?;
         }
+        self.nvme.add(hosted)?;
         let take = serve_each(&self.handle, &server);
         let (shards, name) = (Rc::clone(&self.shards), hosted.name().to_owned());
         // TLS is spoken by the main thread alone.

@@ -8,6 +8,7 @@ use crate::config::PageConfig;
 use crate::control::Post;
 use crate::control::events::EventHub;
 use crate::control::server::ControlServer;
+use crate::host::{Host, NvmeListen, Refusal};
 use crate::problem::Problem;
 use crate::runtime_dir::RuntimeDir;
 
@@ -40,4 +41,13 @@ pub(super) fn start(
     }
     let page = config.listen.map(|address| control.listen_page(address));
     Ok((Rc::new(control), page.transpose()?))
+}
+
+/// Where volumes are found over NVMe/TCP; what keeps them from it. A network that is not up yet keeps nobody from the
+/// other ways.
+pub(super) fn listen_nvme(host: &Host, listen: Option<&NvmeListen>) -> Option<String> {
+    let problem = host.listen_nvme(listen?).err().map(Refusal::problem)?;
+    Some(format!(
+        "volumes are not found over NVMe/TCP until the daemon is started again: {problem}"
+    ))
 }

@@ -10,7 +10,7 @@ use plexum_block::buf::BufPool;
 use super::CONTEXT_ALLOCATION;
 use crate::error::NbdError;
 use crate::tls::{TlsClient, TlsStart};
-use crate::transport::{Transport, TransportError};
+use crate::transport::{StartTls, TransportError};
 use crate::wire::option::{
     ContextRequest, FLAG_NO_ZEROES, GREETING_BYTES, InfoFact, InfoRequest, OptionReplyHead,
     REPLY_HEAD_BYTES, code, decode_context, decode_greeting, decode_server, encode_option, info,
@@ -114,7 +114,7 @@ struct Reply {
 ///
 /// # Errors
 /// The stream ended, the server broke the protocol, or it refused (unknown export, TLS required, stopping).
-pub async fn connect<T: Transport>(
+pub async fn connect<T: StartTls>(
     transport: &T,
     pool: &BufPool,
     options: &ConnectOptions,
@@ -153,7 +153,7 @@ pub async fn connect<T: Transport>(
 ///
 /// # Errors
 /// As `connect`.
-pub async fn list<T: Transport>(
+pub async fn list<T: StartTls>(
     transport: &T,
     pool: &BufPool,
 ) -> Result<Vec<(String, String)>, NbdError> {
@@ -172,7 +172,7 @@ pub async fn list<T: Transport>(
     Ok(exports)
 }
 
-impl<'a, T: Transport> Talk<'a, T> {
+impl<'a, T: StartTls> Talk<'a, T> {
     async fn start(transport: &'a T, pool: &'a BufPool) -> Result<Self, NbdError> {
         let mut talk = Self {
             transport,

@@ -1,12 +1,11 @@
 //! Sending: everything that is ready goes out in one batch; heads share one buffer, data are not copied.
 
 use std::future::poll_fn;
-use std::ops::Range;
 use std::task::Poll;
 
-use plexum_block::buf::Buf;
 use plexum_block::clock::Clock;
 use plexum_front::export::Export;
+use plexum_front::gather::Gather;
 use plexum_front::perform::Outcome;
 use plexum_front::requests::Tag;
 
@@ -16,34 +15,14 @@ use crate::transport::Transport;
 use crate::wire::reply::{ChunkHead, chunk, encode_error, encode_extents, encode_simple};
 use crate::wire::{Errno, Framing};
 
-/// Data in one call of the transport: also the unit in which a slow client's progress is seen.
-const SEND_BYTES_MAX: usize = 4 << 20;
-
-/// A piece of a batch: a part of the heads, or data.
-enum Piece {
-    Heads(Range<usize>),
-    Data(Buf),
-}
-
 /// Answers being put together; kept from batch to batch for its memory.
 #[derive(Default)]
 struct Batch {
-    heads: Vec<u8>,
-    pieces: Vec<Piece>,
+    gather: Gather,
     tags: Vec<Tag>,
 }
 
 impl Batch {
-    fn head(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.heads.len();
-        write(&mut self.heads);
-        let end = self.heads.len();
-        match self.pieces.last_mut() {
-            Some(Piece::Heads(range)) => range.end = end,
-            _ => self.pieces.push(Piece::Heads(start..end)),
-        }
-    }
-
     fn chunk(&mut self, framing: Framing, answer: &Answer, kind: u16, length_bytes: u64) {
         let head = ChunkHead {
             is_done: true,
@@ -53,14 +32,16 @@ impl Batch {
             length_bytes,
         };
         let (bytes, length) = head.encode(framing);
-        self.head(|heads| heads.extend_from_slice(&bytes[..length]));
+        self.gather
+            .head(|heads| heads.extend_from_slice(&bytes[..length]));
     }
 
     /// The head of a chunk of data.
     fn data_chunk(&mut self, framing: Framing, answer: &Answer, data_bytes: usize) {
         let length_bytes = 8 + data_bytes as u64;
         self.chunk(framing, answer, chunk::OFFSET_DATA, length_bytes);
-        self.head(|heads| heads.extend_from_slice(&answer.offset_bytes.to_be_bytes()));
+        self.gather
+            .head(|heads| heads.extend_from_slice(&answer.offset_bytes.to_be_bytes()));
     }
 
     fn add(&mut self, framing: Framing, mut answer: Answer) {
@@ -82,9 +63,9 @@ impl Batch {
     fn add_simple(&mut self, answer: &Answer, body: Result<Outcome, (Errno, &'static str)>) {
         let error = body.as_ref().err().map(|(error, _)| *error);
         let head = encode_simple(error, answer.asked.cookie);
-        self.head(|heads| heads.extend_from_slice(&head));
+        self.gather.head(|heads| heads.extend_from_slice(&head));
         if let Ok(Outcome::Data(rope)) = body {
-            self.pieces.extend(rope.pieces.into_iter().map(Piece::Data));
+            self.gather.data(rope);
         }
     }
 
@@ -98,12 +79,12 @@ impl Batch {
             Err((error, words)) => {
                 let payload = encode_error(error, words);
                 self.chunk(framing, answer, chunk::ERROR, payload.len() as u64);
-                self.head(|heads| heads.extend_from_slice(&payload));
+                self.gather.head(|heads| heads.extend_from_slice(&payload));
             }
             Ok(Outcome::Done) => self.chunk(framing, answer, chunk::NONE, 0),
             Ok(Outcome::Data(rope)) => {
                 self.data_chunk(framing, answer, rope.length_bytes());
-                self.pieces.extend(rope.pieces.into_iter().map(Piece::Data));
+                self.gather.data(rope);
             }
             Ok(Outcome::Extents(extents)) => {
                 let mut payload = Vec::new();
@@ -114,7 +95,7 @@ impl Batch {
                     chunk::BLOCK_STATUS
                 };
                 self.chunk(framing, answer, kind, payload.len() as u64);
-                self.head(|heads| heads.extend_from_slice(&payload));
+                self.gather.head(|heads| heads.extend_from_slice(&payload));
             }
         }
     }
@@ -124,16 +105,13 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     /// Sends until receiving has ended and every request was answered, or until the stream fails.
     pub(super) async fn send(&self) {
         let mut batch = Batch::default();
-        let mut bufs: Vec<Buf> = Vec::new();
         let mut has_failed = false;
         while self.collect(&mut batch).await {
             if !has_failed {
-                has_failed = !self.send_batch(&mut batch, &mut bufs).await;
-                bufs.clear();
+                has_failed = !self.send_batch(&mut batch).await;
             }
             // Once the stream has failed, answers are dropped as they come: requests in flight still end.
-            batch.heads.clear();
-            batch.pieces.clear();
+            batch.gather.clear();
             let is_one = batch.tags.len() == 1;
             batch.tags.clear();
             if is_one && self.client.requests().under_way() == 0 {
@@ -142,16 +120,14 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
         }
     }
 
-    /// Sends all pieces of a batch; `false` when the stream failed. `bufs` is empty, and lent for its memory.
-    async fn send_batch(&self, batch: &mut Batch, bufs: &mut Vec<Buf>) -> bool {
-        let heads = self.pool.copy_of(&batch.heads).freeze();
-        for piece in batch.pieces.drain(..) {
-            match piece {
-                Piece::Heads(range) => bufs.push(heads.slice(range)),
-                Piece::Data(data) => bufs.push(data),
-            }
+    /// Sends a batch; `false` when the stream failed.
+    async fn send_batch(&self, batch: &mut Batch) -> bool {
+        let sent = batch.gather.send(self.transport, &self.peer, self.pool);
+        let has_sent = sent.await.is_ok();
+        if !has_sent {
+            self.cut();
         }
-        self.send_all(bufs).await
+        has_sent
     }
 
     /// Takes everything out of the outbox; `false` when nothing will come any more.
@@ -173,28 +149,5 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
             Poll::Ready(true)
         })
         .await
-    }
-
-    /// Sends all pieces, in calls of a limited size; `false` when the stream failed.
-    async fn send_all(&self, bufs: &[Buf]) -> bool {
-        let mut rest = bufs;
-        while !rest.is_empty() {
-            let mut sum = 0;
-            let count = rest
-                .iter()
-                .take_while(|buf| {
-                    let fits = sum == 0 || sum + buf.len() <= SEND_BYTES_MAX;
-                    sum += buf.len();
-                    fits
-                })
-                .count();
-            let (now, later) = rest.split_at(count);
-            if self.with_peer(self.transport.write_all(now)).await.is_err() {
-                self.cut();
-                return false;
-            }
-            rest = later;
-        }
-        true
     }
 }

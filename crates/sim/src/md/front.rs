@@ -18,7 +18,7 @@ use plexum_engine::volume::Volume;
 use plexum_front::export::{Export, ExportInfo, ZeroRequest};
 use plexum_nbd::client::{Client, ConnectOptions, connect};
 use plexum_nbd::server::{Server, ServerLimits};
-use plexum_nbd::transport::{Transport, TransportError};
+use plexum_nbd::transport::{StartTls, Transport, TransportError};
 
 use plexum_disks::clock::SimClock;
 use plexum_disks::disk::SimDisk;
@@ -94,6 +94,8 @@ impl Transport for SimStream {
         }
     }
 }
+
+impl StartTls for SimStream {}
 
 /// The volume as the sessions see it.
 struct Exported {
