@@ -297,6 +297,7 @@ fn asked(args: &Serve) -> OpenRequest {
         raid0_layout: args.raid0_layout.clone(),
         backup_file: args.backup_file.clone(),
         ublk: args.ublk,
+        vhost_user: args.vhost_user.clone(),
         member_timeout_s: Some(args.member_timeout),
     }
 }

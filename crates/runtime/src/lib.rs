@@ -26,6 +26,7 @@ pub mod ublk;
 pub mod uevent;
 mod uring;
 pub mod users;
+pub mod vhost;
 mod wait;
 
 use std::cell::{Cell, RefCell};

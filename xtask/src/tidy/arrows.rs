@@ -31,8 +31,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("front", &["block"]),
     ("nbd", &["block", "front"]),
     ("ublk", &["block", "front"]),
+    ("vhost", &["block", "front"]),
     ("export", &["block", "front", "nbd"]),
-    ("runtime", &["block", "exec", "nbd", "ublk"]), // nbd for its Transport trait, ublk for the kernel's commands
+    // nbd for its Transport trait, ublk for the kernel's commands, vhost for its Peer trait
+    (
+        "runtime",
+        &["block", "exec", "front", "nbd", "ublk", "vhost"],
+    ),
     (
         "sim",
         &[
@@ -62,6 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pool",
             "runtime",
             "ublk",
+            "vhost",
             "zfs",
         ],
     ),

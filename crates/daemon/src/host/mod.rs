@@ -18,6 +18,7 @@ mod devices;
 mod grow;
 mod hosted;
 pub(crate) mod listen;
+pub(crate) mod machines;
 mod refusal;
 mod registry;
 mod reopen;
