@@ -5,6 +5,7 @@ mod geom;
 pub mod log;
 mod md;
 mod nbd;
+pub mod vhost;
 mod vinum;
 mod zfs;
 pub mod zfs_tree;
@@ -29,7 +30,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const ALL: [&Target; 29] = [
+pub const ALL: [&Target; 31] = [
     &md::SUPERBLOCK,
     &md::BITMAP,
     &md::BAD_BLOCKS,
@@ -45,6 +46,8 @@ pub const ALL: [&Target; 29] = [
     &nbd::OPTIONS,
     &nbd::REQUEST,
     &nbd::REPLY,
+    &vhost::MESSAGE,
+    &vhost::RING,
     &control::ACTION,
     &zfs::LABEL,
     &zfs::LIST,

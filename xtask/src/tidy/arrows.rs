@@ -115,7 +115,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "fuzz",
         &[
-            "block", "daemon", "format", "front", "nbd", "testkit", "zfs",
+            "block", "daemon", "format", "front", "nbd", "testkit", "vhost", "zfs",
         ],
     ),
     (
