@@ -39,8 +39,7 @@ use crate::sets;
 use crate::traces::record;
 use crate::units::show_bytes;
 
-/// Set for a server that another process waits for, and what it says when all that can be served is; its exit code
-/// follows.
+/// Set for a server that another process waits for, and what it says at the end of its start, before its exit code.
 const IN_BACKGROUND: &str = "PLEXUM_IN_BACKGROUND";
 const END: &str = "\u{4}all that can be is served: ";
 

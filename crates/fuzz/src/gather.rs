@@ -367,7 +367,7 @@ fn vhost() -> Result<(), String> {
         size_bytes: 4096,
         file_offset_bytes: 0,
         queues: 1,
-        queue_size: 128,
+        descriptors: 128,
     };
     let messages = [
         Message::GetFeatures,

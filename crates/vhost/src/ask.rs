@@ -1,7 +1,7 @@
 //! What a guest asks of the disk: the head of a request, and the ranges of discards and zeroes.
 //!
-//! Source: the virtio specification 1.2, section 5.2.6. The bytes that the device reads begin with 16 bytes, little-endian:
-//! type (4), reserved (4), sector of 512 bytes (8). The last byte that the device writes is the status. Descriptors may
+//! Source: the virtio specification 1.2, section 5.2.6. The bytes that the device reads begin with 16 bytes,
+//! little-endian: type (4), reserved (4), sector of 512 bytes (8). The last byte that the device writes is the status. Descriptors may
 //! be cut anywhere. A range has 16 bytes: sector (8), sectors (4), flags (4; bit 0: space may be given back).
 //!
 //! Invariants: what is read of the guest's memory is read once; ranges lie in the disk, whole blocks each.
@@ -108,9 +108,9 @@ impl Ask {
         let written = length_of(&chain.writable).saturating_sub(1);
         let (kind, sector) = (le32(&head, 0), le64(&head, 8));
         match kind {
-            kind::IN => data_range(info, sector, written).map(Self::Read),
+            kind::IN => data_range(info, (sector, written)).map(Self::Read),
             kind::OUT if info.is_read_only => Err(Status::Failed),
-            kind::OUT => data_range(info, sector, behind).map(Self::Write),
+            kind::OUT => data_range(info, (sector, behind)).map(Self::Write),
             kind::FLUSH => Ok(Self::Flush),
             kind::GET_ID if written >= IDENTITY_BYTES as u64 => Ok(Self::Identity),
             kind::GET_ID => Err(Status::Failed),
@@ -152,7 +152,7 @@ fn le64(bytes: &[u8; 16], at: usize) -> u64 {
 }
 
 /// A range of whole blocks in the disk.
-fn checked(info: &ExportInfo, sector: u64, length_bytes: u64) -> Option<Range> {
+fn checked(info: &ExportInfo, (sector, length_bytes): (u64, u64)) -> Option<Range> {
     let block_bytes = u64::from(block_bytes(info));
     let offset_bytes = sector.checked_mul(SECTOR_BYTES)?;
     let end = offset_bytes.checked_add(length_bytes)?;
@@ -165,9 +165,9 @@ fn checked(info: &ExportInfo, sector: u64, length_bytes: u64) -> Option<Range> {
     })
 }
 
-fn data_range(info: &ExportInfo, sector: u64, length_bytes: u64) -> Result<Range, Status> {
+fn data_range(info: &ExportInfo, (sector, length_bytes): (u64, u64)) -> Result<Range, Status> {
     let is_fine = length_bytes > 0 && length_bytes <= u64::from(REQUEST_BYTES_MAX);
-    let range = checked(info, sector, length_bytes).filter(|_| is_fine);
+    let range = checked(info, (sector, length_bytes)).filter(|_| is_fine);
     range.ok_or(Status::Failed)
 }
 
@@ -193,7 +193,7 @@ fn ranges<M: Mapping>(
         if flags & !known != 0 {
             return Err(Status::Unsupported);
         }
-        let range = checked(info, sector, u64::from(sectors) * SECTOR_BYTES);
+        let range = checked(info, (sector, u64::from(sectors) * SECTOR_BYTES));
         let range = range.ok_or(Status::Failed)?;
         ranges.push(Range {
             may_unmap: flags & UNMAP != 0,

@@ -85,6 +85,16 @@ pub mod protocol {
 /// Where in the description the driver says whether what is answered is only cached.
 pub const WRITEBACK_AT: u32 = 32;
 
+/// What an answered write is until the next flush.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cache {
+    /// It may be lost.
+    #[default]
+    Back,
+    /// It is durable.
+    Through,
+}
+
 /// How a volume likes its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
@@ -117,7 +127,7 @@ pub fn features(info: &ExportInfo) -> u64 {
 
 /// The description of the disk. Bytes behind it are 0.
 #[must_use]
-pub fn describe(info: &ExportInfo, shape: Shape, is_writeback: bool) -> [u8; CONFIG_BYTES_MAX] {
+pub fn describe(info: &ExportInfo, shape: Shape, cache: Cache) -> [u8; CONFIG_BYTES_MAX] {
     let mut bytes = [0; CONFIG_BYTES_MAX];
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     let block_bytes = block_bytes(info);
@@ -133,7 +143,7 @@ pub fn describe(info: &ExportInfo, shape: Shape, is_writeback: bool) -> [u8; CON
     put(24, &[physical.ilog2() as u8, 0]);
     put(26, &io_min.to_le_bytes());
     put(28, &io_opt.to_le_bytes());
-    put(WRITEBACK_AT as usize, &[u8::from(is_writeback)]);
+    put(WRITEBACK_AT as usize, &[u8::from(cache == Cache::Back)]);
     put(34, &QUEUES_MAX.to_le_bytes());
     if !info.is_read_only {
         let aligned = (u64::from(info.block_bytes_preferred) / SECTOR_BYTES).max(1) as u32;
@@ -175,7 +185,7 @@ mod tests {
             io_min_bytes: 64 << 10,
             io_opt_bytes: 128 << 10,
         };
-        let bytes = describe(&info(), shape, true);
+        let bytes = describe(&info(), shape, Cache::Back);
         assert_eq!(bytes[..8], 16384_u64.to_le_bytes());
         assert_eq!(bytes[20..24], 512_u32.to_le_bytes());
         assert_eq!(bytes[24..32], [3, 0, 128, 0, 0, 1, 0, 0]);
@@ -194,7 +204,7 @@ mod tests {
         let offered = features(&info);
         assert_eq!(offered & (feature::DISCARD | feature::WRITE_ZEROES), 0);
         assert_ne!(offered & feature::READ_ONLY, 0);
-        let bytes = describe(&info, Shape::default(), true);
+        let bytes = describe(&info, Shape::default(), Cache::Back);
         assert_eq!(bytes[20..24], 4096_u32.to_le_bytes());
         assert_eq!(bytes[24], 0);
         assert_eq!(bytes[36..60], [0; 24]);

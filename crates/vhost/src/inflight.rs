@@ -38,12 +38,12 @@ const TURN_AT: usize = 8;
 #[non_exhaustive]
 pub enum InflightError {
     /// More queues or descriptors than there can be, or none.
-    #[error("a record of {queues} queues of {queue_size} descriptors is none")]
+    #[error("a record of {queues} queues of {descriptors} descriptors is none")]
     BadShape {
         /// Queues.
         queues: u16,
         /// Descriptors of each.
-        queue_size: u16,
+        descriptors: u16,
     },
     /// It has less memory than its queues need.
     #[error("the record of requests under way has {found_bytes} bytes and needs {needed_bytes}")]
@@ -54,12 +54,14 @@ pub enum InflightError {
         needed_bytes: u64,
     },
     /// Another program has written it in another way.
-    #[error("the record of requests under way is of version {version}, for {size} descriptors")]
+    #[error(
+        "the record of requests under way is of version {version}, for {descriptors} descriptors"
+    )]
     Foreign {
         /// Its version.
         version: u16,
         /// Its descriptors.
-        size: u16,
+        descriptors: u16,
     },
     /// It is gone, or shorter than it said.
     #[error(transparent)]
@@ -70,16 +72,24 @@ pub enum InflightError {
 ///
 /// # Errors
 /// `BadShape`.
-pub fn record_bytes(queues: u16, queue_size: u16) -> Result<u64, InflightError> {
-    let is_fine = (1..=QUEUES_MAX).contains(&queues) && (1..=QUEUE_SIZE_MAX).contains(&queue_size);
+pub fn record_bytes(area: &InflightArea) -> Result<u64, InflightError> {
+    let InflightArea {
+        queues,
+        descriptors,
+        ..
+    } = *area;
+    let is_fine = (1..=QUEUES_MAX).contains(&queues) && (1..=QUEUE_SIZE_MAX).contains(&descriptors);
     match is_fine {
-        true => Ok((region_bytes(queue_size) * usize::from(queues)) as u64),
-        false => Err(InflightError::BadShape { queues, queue_size }),
+        true => Ok((region_bytes(descriptors) * usize::from(queues)) as u64),
+        false => Err(InflightError::BadShape {
+            queues,
+            descriptors,
+        }),
     }
 }
 
-fn region_bytes(queue_size: u16) -> usize {
-    (HEAD_BYTES + ENTRY_BYTES * usize::from(queue_size)).next_multiple_of(ALIGN_BYTES)
+fn region_bytes(descriptors: u16) -> usize {
+    (HEAD_BYTES + ENTRY_BYTES * usize::from(descriptors)).next_multiple_of(ALIGN_BYTES)
 }
 
 /// The record of all queues.
@@ -103,7 +113,7 @@ impl<M: Mapping> Inflight<M> {
     /// # Errors
     /// `BadShape`, `TooShort`.
     pub fn new(memory: M, area: InflightArea) -> Result<Self, InflightError> {
-        let needed_bytes = record_bytes(area.queues, area.queue_size)?;
+        let needed_bytes = record_bytes(&area)?;
         let found_bytes = memory.length_bytes() as u64;
         match found_bytes >= needed_bytes {
             true => Ok(Self { memory, area }),
@@ -116,17 +126,17 @@ impl<M: Mapping> Inflight<M> {
 
     /// Whether it has a place for a queue of `size` descriptors.
     #[must_use]
-    pub fn covers(&self, queue: usize, size: usize) -> bool {
-        queue < usize::from(self.area.queues) && size <= usize::from(self.area.queue_size)
+    pub fn covers(&self, (queue, size): (usize, usize)) -> bool {
+        queue < usize::from(self.area.queues) && size <= usize::from(self.area.descriptors)
     }
 
     fn region(&self, queue: usize) -> usize {
         assert!(queue < usize::from(self.area.queues), "it was asked first");
-        queue * region_bytes(self.area.queue_size)
+        queue * region_bytes(self.area.descriptors)
     }
 
     fn entry(&self, queue: usize, head: u16) -> usize {
-        assert!(head < self.area.queue_size, "it was asked first");
+        assert!(head < self.area.descriptors, "it was asked first");
         self.region(queue) + HEAD_BYTES + ENTRY_BYTES * usize::from(head)
     }
 
@@ -134,22 +144,27 @@ impl<M: Mapping> Inflight<M> {
     ///
     /// # Errors
     /// `Foreign`, `Memory`.
-    pub fn take_over(&self, queue: usize, size: u16, used: u16) -> Result<Left, InflightError> {
+    pub fn take_over(&self, queue: usize, (size, used): (u16, u16)) -> Result<Left, InflightError> {
         let region = self.region(queue);
         let version = self.memory.load_u16(region + VERSION_AT)?;
         let known = self.memory.load_u16(region + SIZE_AT)?;
         match (version, known) {
             (0, _) => {
                 self.memory
-                    .store_u16(region + SIZE_AT, self.area.queue_size)?;
+                    .store_u16(region + SIZE_AT, self.area.descriptors)?;
                 self.memory.store_u16(region + USED_AT, used)?;
                 self.memory.store_u16(region + VERSION_AT, VERSION)?;
             }
             // Who keeps fewer descriptors than the record has room for may say either.
-            (VERSION, known) if known == self.area.queue_size || known == size => {}
-            (version, size) => return Err(InflightError::Foreign { version, size }),
+            (VERSION, known) if known == self.area.descriptors || known == size => {}
+            (version, descriptors) => {
+                return Err(InflightError::Foreign {
+                    version,
+                    descriptors,
+                });
+            }
         }
-        self.end_last_batch(queue, size, used)?;
+        self.end_last_batch(queue, (size, used))?;
         let mut turns = Vec::new();
         for head in 0..size {
             let entry = self.entry(queue, head);
@@ -168,7 +183,7 @@ impl<M: Mapping> Inflight<M> {
     }
 
     /// The used index has moved, and its heads have kept their marks: they were given back.
-    fn end_last_batch(&self, queue: usize, size: u16, used: u16) -> Result<(), InflightError> {
+    fn end_last_batch(&self, queue: usize, (size, used): (u16, u16)) -> Result<(), InflightError> {
         let region = self.region(queue);
         let behind = used.wrapping_sub(self.memory.load_u16(region + USED_AT)?);
         let mut head = self.memory.load_u16(region + LAST_AT)?;
@@ -209,7 +224,7 @@ impl<M: Mapping> Inflight<M> {
     ///
     /// # Errors
     /// The memory is gone.
-    pub fn unmark(&self, queue: usize, head: u16, used: u16) -> Result<(), InflightError> {
+    pub fn unmark(&self, queue: usize, (head, used): (u16, u16)) -> Result<(), InflightError> {
         let region = self.region(queue);
         self.memory.store_u16(self.entry(queue, head), 0)?;
         Ok(self.memory.store_u16(region + USED_AT, used)?)

@@ -1,13 +1,15 @@
 //! A split ring: what a guest offers, what was done, and who wants to be told of it.
 //!
-//! Source: the virtio specification 1.2, sections 2.7.5 to 2.7.13. All is little-endian. Two rings and a table lie in the
-//! guest's memory:
+//! Source: the virtio specification 1.2, sections 2.7.5 to 2.7.13. All is little-endian. Two rings and a table lie in
+//! the guest's memory:
 //!
 //! | | bytes | content |
 //! |---|---|---|
 //! | descriptors | 16 each | `chain` |
-//! | available | 2, 2, 2 each, 2 | flags (1: no events are wanted), next entry, heads, entry from which on events are wanted |
-//! | used | 2, 2, 8 each, 2 | flags (1: no kicks are wanted), next entry, head and bytes written, entry from which on kicks are wanted |
+//! | available | 2, 2, 2 each, 2 | flags (1: no events are wanted), next entry, heads, event index |
+//! | used | 2, 2, 8 each, 2 | flags (1: no kicks are wanted), next entry, head and bytes written, kick index |
+//!
+//! Where indexes are agreed on, flags count no more: an event, or a kick, is wanted when that entry is filled.
 //!
 //! Invariants:
 //! - no index that a guest has written is used before it was compared with the size of the ring;
@@ -64,8 +66,8 @@ impl From<plexum_front::memory::MemoryError> for RingError {
 /// How a ring is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSetup {
-    /// Descriptors.
-    pub size: u16,
+    /// How many descriptors it has.
+    pub descriptors: u16,
     /// Where it lies.
     pub place: RingPlace,
     /// Events are told by index.
@@ -89,10 +91,10 @@ pub struct Ring {
 ///
 /// # Errors
 /// `BadSize`.
-pub fn check_size(size: u32) -> Result<u16, RingError> {
-    let fits = u16::try_from(size).ok();
-    let fits = fits.filter(|size| size.is_power_of_two() && *size <= QUEUE_SIZE_MAX);
-    fits.ok_or(RingError::BadSize(size))
+pub fn check_size(descriptors: u32) -> Result<u16, RingError> {
+    let fits = u16::try_from(descriptors).ok();
+    let fits = fits.filter(|count| count.is_power_of_two() && *count <= QUEUE_SIZE_MAX);
+    fits.ok_or(RingError::BadSize(descriptors))
 }
 
 impl Ring {
@@ -110,7 +112,7 @@ impl Ring {
             next_available,
             next_used: 0,
             told_used: 0,
-            is_under_way: vec![false; usize::from(setup.size)],
+            is_under_way: vec![false; usize::from(setup.descriptors)],
             under_way: 0,
         };
         table.piece(setup.place.descriptors, ring.size() * DESCRIPTOR_BYTES)?;
@@ -123,7 +125,7 @@ impl Ring {
     /// Descriptors.
     #[must_use]
     pub fn size(&self) -> usize {
-        usize::from(self.setup.size)
+        usize::from(self.setup.descriptors)
     }
 
     /// Where it lies.
@@ -192,7 +194,7 @@ impl Ring {
         if offered == 0 {
             return Ok(None);
         }
-        if offered > self.setup.size {
+        if offered > self.setup.descriptors {
             return Err(RingError::Jump(offered));
         }
         let head = available.load_u16(HEAD_BYTES + 2 * self.slot(self.next_available))?;

@@ -65,7 +65,7 @@ impl<M> Default for Table<M> {
     }
 }
 
-fn end(begin: u64, size_bytes: u64) -> Option<u64> {
+fn end((begin, size_bytes): (u64, u64)) -> Option<u64> {
     begin.checked_add(size_bytes).filter(|_| size_bytes > 0)
 }
 
@@ -85,7 +85,7 @@ pub fn check_region(region: &Region) -> Result<(), TableError> {
         region.user_address,
         region.file_offset_bytes,
     ] {
-        end(address, size_bytes).ok_or(TableError::BadRegion {
+        end((address, size_bytes)).ok_or(TableError::BadRegion {
             address,
             size_bytes,
         })?;

@@ -17,7 +17,7 @@ use plexum_runtime::JoinHandle;
 use plexum_runtime::clock::RealClock;
 
 use super::device::Device;
-use super::machines::MachineServer;
+use super::machine::MachineServer;
 use super::refusal::{Hold, Refusal};
 use crate::assembly::{AssembleRequest, DeviceWish};
 use crate::volume::served::{RealExport, Served};

@@ -1,115 +1,18 @@
-//! A volume as the disk of a virtual machine (vhost-user-blk): its socket, and the one machine that has it.
-//!
-//! Invariants:
-//! - one machine has the disk at a time: a second one is sent away, since two that do not know of each other would
-//!   destroy what is on it;
-//! - a machine that comes back, because it or its connection had died, waits until what it had under way has ended.
+//! Sockets by which virtual machines have volumes as their disks (vhost-user-blk).
 
-use std::cell::{Cell, RefCell};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
-use plexum_block::buf::BufPool;
-use plexum_block::clock::Clock;
-use plexum_block::wait::Mutex;
 use plexum_front::budget::Budget;
-use plexum_front::client::Leave;
-use plexum_front::exports::Exports;
-use plexum_front::requests::RequestLimits;
-use plexum_runtime::clock::RealClock;
 use plexum_runtime::socket::Socket;
-use plexum_runtime::vhost::FrontEnd;
 use plexum_vhost::config::Shape;
-use plexum_vhost::session::Session;
 
 use super::hosted::{Front, Hosted, Way};
 use super::listen::{accept, bind_unix};
+use super::machine::{Ground, MachineServer};
 use super::registry::Host;
-use crate::control::events::EventHub;
 use crate::problem::{Code, Problem};
-use crate::volume::served::{RealExport, Served};
-
-/// Machines that may wait for one that is going.
-const WAITING_MAX: usize = 8;
-
-/// The server of one volume's machine.
-pub(crate) struct MachineServer {
-    name: String,
-    socket: PathBuf,
-    pub(super) exports: Exports<RealExport>,
-    budget: Budget,
-    pool: BufPool,
-    clock: RealClock,
-    events: EventHub,
-    shape: Shape,
-    /// Held by the session that there is.
-    seat: Mutex,
-    seated: RefCell<Option<Rc<FrontEnd>>>,
-    waiting: Cell<usize>,
-}
-
-impl MachineServer {
-    /// Takes the socket away.
-    pub(super) fn unbind(&self) {
-        let _ = std::fs::remove_file(&self.socket);
-    }
-
-    /// Ends who has it.
-    pub(super) fn stop(&self, how: Leave) {
-        self.exports.tell_all(how);
-    }
-
-    /// Whether a machine has the disk whose connection stands.
-    fn is_taken(&self) -> bool {
-        let seated = self.seated.borrow();
-        seated.as_ref().is_some_and(|peer| !peer.has_hung_up())
-    }
-
-    fn tell(&self, text: String) {
-        let time_s = self.clock.wall_seconds();
-        self.events
-            .publish(time_s, &self.name, "machine", text, None);
-    }
-
-    /// Serves a connection, or sends it away.
-    async fn receive(self: Rc<Self>, socket: Socket) {
-        let peer = socket.peer().map(|peer| format!("process {}", peer.pid));
-        let peer = peer.unwrap_or_default();
-        if self.is_taken() || self.waiting.get() >= WAITING_MAX {
-            self.tell(format!(
-                "{peer} wanted {} as the disk of a machine, and another machine has it: it was sent away",
-                self.name
-            ));
-            return;
-        }
-        self.waiting.set(self.waiting.get() + 1);
-        let turn = self.seat.lock().await;
-        self.waiting.set(self.waiting.get() - 1);
-        self.serve(socket, peer).await;
-        drop(turn);
-    }
-
-    async fn serve(&self, socket: Socket, peer: String) {
-        let front_end = Rc::new(FrontEnd::new(socket));
-        let limits = RequestLimits::default();
-        let opened = self.exports.find("");
-        let enter = |opened| {
-            self.exports
-                .enter(&opened, peer.clone(), limits, &self.budget)
-        };
-        let Some(visit) = opened.and_then(enter) else {
-            return; // it is being closed
-        };
-        *self.seated.borrow_mut() = Some(Rc::clone(&front_end));
-        let tell = |text: String| self.tell(format!("{peer}: {text}"));
-        let shape = self.shape;
-        let session = Session::new(&*front_end, &visit, &self.clock, &self.pool, shape, &tell);
-        if let Err(error) = session.run().await {
-            tell(error.to_string());
-        }
-        self.seated.take();
-    }
-}
+use crate::volume::served::Served;
 
 impl Host {
     /// Lets a machine in, when the volume is to be the disk of one.
@@ -143,10 +46,9 @@ impl Host {
     fn machine_server(&self, served: &Served, path: &Path) -> Rc<MachineServer> {
         let geometry = served.volume.geometry();
         let strip_bytes = geometry.strip_bytes();
-        Rc::new(MachineServer {
+        Rc::new(MachineServer::new(Ground {
             name: served.name().to_owned(),
             socket: path.to_owned(),
-            exports: Exports::default(),
             budget: Budget::new(self.settings.memory_bytes),
             pool: self.pool.clone(),
             clock: self.handle.clock(),
@@ -155,9 +57,6 @@ impl Host {
                 io_min_bytes: strip_bytes,
                 io_opt_bytes: strip_bytes * geometry.data_count() as u64,
             },
-            seat: Mutex::new(),
-            seated: RefCell::default(),
-            waiting: Cell::new(0),
-        })
+        }))
     }
 }

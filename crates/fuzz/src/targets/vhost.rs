@@ -151,7 +151,7 @@ pub const RING: Target = Target {
         let added = table.add(region, Bytes(RefCell::new(bytes)));
         added.map_err(|error| error.to_string())?;
         let setup = RingSetup {
-            size: SIZE,
+            descriptors: SIZE,
             place: RingPlace {
                 descriptors: BASE,
                 available: BASE + AVAILABLE,

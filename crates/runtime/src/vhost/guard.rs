@@ -42,15 +42,18 @@ impl Guarded {
     ///
     /// # Errors
     /// There are too many, or the system takes no handler.
-    pub(super) fn new(begin: usize, length_bytes: usize) -> io::Result<Self> {
+    pub(super) fn new(addresses: std::ops::Range<usize>) -> io::Result<Self> {
         install()?;
         for range in &RANGES {
-            let free = range
-                .begin
-                .compare_exchange(0, begin, Ordering::AcqRel, Ordering::Relaxed);
+            let free = range.begin.compare_exchange(
+                0,
+                addresses.start,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
             if free.is_ok() {
                 range.is_torn.store(false, Ordering::Relaxed);
-                range.end.store(begin + length_bytes, Ordering::Release);
+                range.end.store(addresses.end, Ordering::Release);
                 return Ok(Self(range));
             }
         }

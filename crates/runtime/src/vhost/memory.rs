@@ -75,7 +75,8 @@ impl SharedMemory {
         };
         let mapped =
             Mapped::new(file, from, all_bytes).map_err(|errno| failed("mapping memory", errno))?;
-        let guarded = Guarded::new(mapped.begin as usize, all_bytes);
+        let begin = mapped.begin as usize;
+        let guarded = Guarded::new(begin..begin + all_bytes);
         let guarded = guarded.map_err(|error| failed("mapping memory", error))?;
         Ok(Self {
             // SAFETY: `skip` is less than what was mapped.

@@ -9,7 +9,7 @@ use plexum_front::export::Export;
 
 use super::machine::Queue;
 use super::{Ended, PART_QUEUES, Session, SessionError};
-use crate::config::{QUEUES_MAX, WRITEBACK_AT, describe, feature, features, protocol};
+use crate::config::{Cache, QUEUES_MAX, WRITEBACK_AT, describe, feature, features, protocol};
 use crate::inflight::{Inflight, record_bytes};
 use crate::peer::{Call, FilePart, Peer};
 use crate::ring::check_size;
@@ -177,7 +177,7 @@ impl<P: Peer, E: Export, C: Clock> Session<'_, P, E, C> {
         let mut machine = self.machine.borrow_mut();
         machine.queues.clear();
         machine.features = 0;
-        machine.is_writeback = true;
+        machine.cache = Cache::Back;
         machine.inflight = None;
         Ok(None)
     }
@@ -364,8 +364,8 @@ impl<P: Peer, E: Export, C: Clock> Session<'_, P, E, C> {
     }
 
     fn config(&self, asked: ConfigPart) -> ConfigPart {
-        let is_writeback = self.machine.borrow().is_writeback;
-        let all = describe(&self.export.info(), self.shape, is_writeback);
+        let cache = self.machine.borrow().cache;
+        let all = describe(&self.export.info(), self.shape, cache);
         let begin = asked.offset_bytes as usize;
         let part = all.get(begin..begin.saturating_add(asked.bytes.len()));
         ConfigPart {
@@ -379,7 +379,10 @@ impl<P: Peer, E: Export, C: Clock> Session<'_, P, E, C> {
         let may_choose = machine.features & feature::CONFIG_WCE != 0;
         match (part.offset_bytes, part.bytes.as_slice()) {
             (WRITEBACK_AT, [word @ (0 | 1)]) if may_choose => {
-                machine.is_writeback = *word == 1;
+                machine.cache = match word {
+                    0 => Cache::Through,
+                    _ => Cache::Back,
+                };
                 Ok(None)
             }
             (offset_bytes, bytes) => Err(format!(
@@ -390,8 +393,7 @@ impl<P: Peer, E: Export, C: Clock> Session<'_, P, E, C> {
     }
 
     fn share_record(&self, asked: InflightArea) -> Result<Answer<P::File>, String> {
-        let size_bytes =
-            record_bytes(asked.queues, asked.queue_size).map_err(|error| error.to_string())?;
+        let size_bytes = record_bytes(&asked).map_err(|error| error.to_string())?;
         let area = InflightArea {
             size_bytes,
             file_offset_bytes: 0,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::config::{QUEUES_MAX, feature};
+use crate::config::{Cache, QUEUES_MAX, feature};
 use crate::inflight::{Inflight, InflightError};
 use crate::peer::{Call, Peer};
 use crate::ring::{Ring, RingError, RingSetup};
@@ -95,8 +95,8 @@ pub(super) struct Machine<P: Peer> {
     pub(super) features: u64,
     /// Features of the protocol that the front end has taken.
     pub(super) protocol: u64,
-    /// What is answered may be lost until a flush, as the driver has chosen.
-    pub(super) is_writeback: bool,
+    /// As the driver has chosen.
+    pub(super) cache: Cache,
     pub(super) table: Table<P::Mapping>,
     pub(super) inflight: Option<Inflight<P::Mapping>>,
     pub(super) backend: Option<P::Backend>,
@@ -108,7 +108,7 @@ impl<P: Peer> Machine<P> {
         Self {
             features: 0,
             protocol: 0,
-            is_writeback: true,
+            cache: Cache::Back,
             table: Table::default(),
             inflight: None,
             backend: None,
@@ -133,7 +133,7 @@ impl<P: Peer> Machine<P> {
     /// Whether answered writes have to be durable: the driver does not flush, or has chosen so.
     pub(super) fn writes_through(&self) -> bool {
         let has = |feature| self.features & feature != 0;
-        !has(feature::FLUSH) || has(feature::CONFIG_WCE) && !self.is_writeback
+        !has(feature::FLUSH) || has(feature::CONFIG_WCE) && self.cache == Cache::Through
     }
 
     /// Begins to work on a queue when all is there that it needs.
@@ -149,14 +149,14 @@ impl<P: Peer> Machine<P> {
             return Ok(());
         }
         let setup = RingSetup {
-            size,
+            descriptors: size,
             place,
             has_event_index: self.features & feature::EVENT_INDEX != 0,
         };
         let mut ring = Ring::begin(setup, queue.base, &self.table)?;
         if let Some(inflight) = &self.inflight {
-            if inflight.covers(index, usize::from(size)) {
-                let left = inflight.take_over(index, size, ring.next_used())?;
+            if inflight.covers((index, usize::from(size))) {
+                let left = inflight.take_over(index, (size, ring.next_used()))?;
                 // Each entry that was taken is given back or under way.
                 let next = ring.next_used().wrapping_add(left.heads.len() as u16);
                 ring = Ring::begin(setup, next, &self.table)?;
@@ -176,6 +176,6 @@ impl<P: Peer> Machine<P> {
         let size = self.queues[index].ring.as_ref()?.size();
         self.inflight
             .as_ref()
-            .filter(|record| record.covers(index, size))
+            .filter(|record| record.covers((index, size)))
     }
 }

@@ -248,7 +248,7 @@ impl<P: Peer, E: Export, C: Clock> Session<'_, P, E, C> {
             queue.break_off();
             self.tell_broken(index, &error);
         } else if let Some(record) = machine.record(index) {
-            let _ = record.unmark(index, head, used);
+            let _ = record.unmark(index, (head, used));
         }
         self.forget_head();
         let mut given_back = self.given_back.borrow_mut();

@@ -188,12 +188,12 @@ impl Guest {
         self.send(&table, Some(&self.file)).await;
     }
 
-    pub async fn keep_record(&self, queues: u16, queue_size: u16) -> (InflightArea, OwnedFd) {
+    pub async fn keep_record(&self, queues: u16, descriptors: u16) -> (InflightArea, OwnedFd) {
         let asked = InflightArea {
             size_bytes: 0,
             file_offset_bytes: 0,
             queues,
-            queue_size,
+            descriptors,
         };
         self.send(&Message::GetInflight(asked), None).await;
         let (_, payload, mut files) = self.answer().await.expect("an answer");

@@ -223,11 +223,11 @@ async fn ends(
 fn messages_that_cannot_be_followed_end_their_own_session_with_a_reason() {
     let region = Guest::region();
     let value = |ring, value| RingValue { ring, value };
-    let area = |queues, queue_size| InflightArea {
+    let area = |queues, descriptors| InflightArea {
         size_bytes: 1 << 60,
         file_offset_bytes: 1 << 60,
         queues,
-        queue_size,
+        descriptors,
     };
     let memfd = || {
         Some(

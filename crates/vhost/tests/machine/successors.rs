@@ -64,16 +64,15 @@ fn who_comes_next_does_again_what_was_under_way_and_nothing_else() {
 
 #[test]
 fn a_record_is_right_wherever_its_writer_died() {
-    let size_bytes = record_bytes(2, 16).unwrap();
-    let (_file, memory) = SharedMemory::share(size_bytes).unwrap();
     let area = InflightArea {
-        size_bytes,
+        size_bytes: 0,
         file_offset_bytes: 0,
         queues: 2,
-        queue_size: 16,
+        descriptors: 16,
     };
+    let (_file, memory) = SharedMemory::share(record_bytes(&area).unwrap()).unwrap();
     let record = Inflight::new(memory, area).unwrap();
-    let left = |used| record.take_over(1, 16, used).unwrap().heads;
+    let left = |used| record.take_over(1, (16, used)).unwrap().heads;
     assert_eq!(left(0), []);
     for (turn, head) in [(0, 7), (1, 3), (2, 5)] {
         record.mark(1, head, turn).unwrap();
@@ -83,14 +82,14 @@ fn a_record_is_right_wherever_its_writer_died() {
     assert_eq!(left(0), [7, 3, 5], "the used index has not moved");
     assert_eq!(left(1), [7, 5], "it has, and the mark was still there");
     record.announce(1, 7).unwrap();
-    record.unmark(1, 7, 2).unwrap();
+    record.unmark(1, (7, 2)).unwrap();
     assert_eq!(left(2), [5]);
     assert_eq!(
-        record.take_over(0, 16, 0).unwrap().heads,
+        record.take_over(0, (16, 0)).unwrap().heads,
         [],
         "queues have records of their own"
     );
-    assert_eq!(record.take_over(1, 16, 2).unwrap().next_turn, 3);
+    assert_eq!(record.take_over(1, (16, 2)).unwrap().next_turn, 3);
 }
 
 #[test]
