@@ -1,8 +1,9 @@
 //! What a guest asks of the disk: the head of a request, and the ranges of discards and zeroes.
 //!
 //! Source: the virtio specification 1.2, section 5.2.6. The bytes that the device reads begin with 16 bytes,
-//! little-endian: type (4), reserved (4), sector of 512 bytes (8). The last byte that the device writes is the status. Descriptors may
-//! be cut anywhere. A range has 16 bytes: sector (8), sectors (4), flags (4; bit 0: space may be given back).
+//! little-endian: type (4), reserved (4), sector of 512 bytes (8). The last byte that the device writes is the status.
+//! Descriptors may be cut anywhere. A range has 16 bytes: sector (8), sectors (4), flags (4; bit 0: space may be given
+//! back).
 //!
 //! Invariants: what is read of the guest's memory is read once; ranges lie in the disk, whole blocks each.
 

@@ -304,6 +304,7 @@ fn a_queue_that_is_stopped_has_ended_what_it_began_and_its_guest_is_told() {
             guest.greet(ORDINARY).await;
             let queue = guest.set_up(0, 64, 0).await;
             let other = guest.set_up(1, 64, 0).await;
+            queue.call.wait().await.unwrap(); // a new event is signalled once
             ground.export.hold(true);
             guest.submit_write(&queue, 1, 0, &[1; 512]);
             ground.until_held(1).await;
