@@ -50,7 +50,7 @@ pub const MESSAGE: Target = Target {
         }
     },
     hints: Hints {
-        soft: &[12..300],
+        soft: &[12..20, 20..300],
         is_text: false,
         words: &[],
     },

@@ -48,7 +48,7 @@ impl SharedMemory {
         }
         let end = part.offset_bytes.checked_add(part.size_bytes);
         let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
-        if part.size_bytes == 0 || !end.is_some_and(|end| end <= size_bytes) {
+        if part.size_bytes == 0 || end.is_none_or(|end| end > size_bytes) {
             return Err(PeerError::File(format!(
                 "{} bytes at {} are not in a file of {size_bytes} bytes",
                 part.size_bytes, part.offset_bytes

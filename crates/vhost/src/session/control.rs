@@ -246,11 +246,11 @@ impl<P: Peer, E: Export, C: Clock> Session<'_, P, E, C> {
     /// Memory may come after a ring was set up: a ring without any is not begun yet.
     fn begin_ring(&self, index: usize) {
         let machine = &mut *self.machine.borrow_mut();
-        if !machine.table.is_empty() {
-            if let Err(error) = machine.begin(index) {
-                machine.queues[index].break_off();
-                (self.tell)(format!("queue {index} cannot be worked on: {error}"));
-            }
+        if !machine.table.is_empty()
+            && let Err(error) = machine.begin(index)
+        {
+            machine.queues[index].break_off();
+            (self.tell)(format!("queue {index} cannot be worked on: {error}"));
         }
         machine.queues[index].changes += 1;
         self.parts.wake(PART_QUEUES + index);

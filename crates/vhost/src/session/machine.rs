@@ -154,18 +154,18 @@ impl<P: Peer> Machine<P> {
             has_event_index: self.features & feature::EVENT_INDEX != 0,
         };
         let mut ring = Ring::begin(setup, queue.base, &self.table)?;
-        if let Some(inflight) = &self.inflight {
-            if inflight.covers((index, usize::from(size))) {
-                let left = inflight.take_over(index, (size, ring.next_used()))?;
-                // Each entry that was taken is given back or under way.
-                let next = ring.next_used().wrapping_add(left.heads.len() as u16);
-                ring = Ring::begin(setup, next, &self.table)?;
-                for head in &left.heads {
-                    ring.note_under_way(*head)?;
-                }
-                queue.next_turn = left.next_turn;
-                queue.left = left.heads.into();
+        if let Some(inflight) = &self.inflight
+            && inflight.covers((index, usize::from(size)))
+        {
+            let left = inflight.take_over(index, (size, ring.next_used()))?;
+            // Each entry that was taken is given back or under way.
+            let next = ring.next_used().wrapping_add(left.heads.len() as u16);
+            ring = Ring::begin(setup, next, &self.table)?;
+            for head in &left.heads {
+                ring.note_under_way(*head)?;
             }
+            queue.next_turn = left.next_turn;
+            queue.left = left.heads.into();
         }
         queue.ring = Some(ring);
         Ok(())

@@ -4,5 +4,6 @@
 mod ground;
 mod guest;
 mod hostile;
+mod refused;
 mod served;
 mod successors;
