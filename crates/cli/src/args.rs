@@ -363,6 +363,9 @@ pub struct Serve {
     /// Also make it a block device, /dev/plexum/NAME (Linux 6.5 or newer, as root)
     #[arg(long, conflicts_with = "dataset")]
     pub ublk: bool,
+    /// Also let one virtual machine have it as a disk: the vhost-user-blk socket for QEMU and others
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["dataset", "scan"])]
+    pub vhost_user: Option<PathBuf>,
     /// Fail a member that has not answered for so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub member_timeout: u64,

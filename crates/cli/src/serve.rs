@@ -38,8 +38,7 @@ use crate::sets;
 use crate::traces::record;
 use crate::units::show_bytes;
 
-/// Set for a server that another process waits for, and what it says when all that can be served is; its exit code
-/// follows.
+/// Set for a server that another process waits for, and what it says at the end of its start, before its exit code.
 const IN_BACKGROUND: &str = "PLEXUM_IN_BACKGROUND";
 const END: &str = "\u{4}all that can be is served: ";
 
@@ -303,6 +302,7 @@ fn asked(args: &Serve) -> OpenRequest {
         raid0_layout: args.raid0_layout.clone(),
         backup_file: args.backup_file.clone(),
         ublk: args.ublk,
+        vhost_user: args.vhost_user.clone(),
         member_timeout_s: Some(args.member_timeout),
     }
 }

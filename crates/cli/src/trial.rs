@@ -50,6 +50,7 @@ pub fn run(args: &Create, request: CreateRequest, common: &Common, screen: &Scre
         planned,
         change: plexum_daemon::assembly::Change::None,
         device: DeviceWish::TakeOver,
+        vhost_user: None,
     };
     let request = ServeRequest {
         volumes: vec![volume],

@@ -77,6 +77,8 @@ pub struct AssembleRequest {
     pub change: Change,
     /// Whether it gets a block device of the kernel.
     pub device: DeviceWish,
+    /// Where a virtual machine finds it (vhost-user-blk).
+    pub vhost_user: Option<PathBuf>,
 }
 
 /// What an array becomes as it is opened.

@@ -15,11 +15,15 @@ use plexum_nbd::wire::reply::ChunkHead;
 use plexum_nbd::wire::request::Request;
 use plexum_nbd::wire::{Framing, option};
 use plexum_testkit::{Case, freebsd_cases, md_cases, unpack_case, unpack_freebsd_case};
+use plexum_vhost::wire::{
+    ConfigPart, Header, InflightArea, Message, Region, RingFile, RingPlace, RingValue,
+};
 
 mod nvme;
 
 use crate::input::{Input, folder};
 use crate::targets::log::header;
+use crate::targets::vhost::{AVAILABLE, BASE, MEMORY_BYTES};
 
 /// Configurations longer than this only make the corpus large.
 const CONFIG_BYTES_MAX: usize = 4096;
@@ -40,6 +44,7 @@ pub fn gather() -> Result<(), String> {
     stripe_log()?;
     nbd()?;
     nvme::gather()?;
+    vhost()?;
     for (name, plex) in crate::targets::zfs_tree::corpus() {
         save("zfs-tree", name, [0; 4], &plex)?;
     }
@@ -341,4 +346,106 @@ fn control() -> Result<(), String> {
         save("control", action.route(), [0; 4], &bytes)?;
     }
     Ok(())
+}
+
+/// A message of each kind, and rings of a machine that asks for everything there is.
+fn vhost() -> Result<(), String> {
+    let value = RingValue { ring: 1, value: 16 };
+    let file = RingFile {
+        ring: 1,
+        has_file: true,
+    };
+    let region = Region {
+        guest_address: 0x1000,
+        size_bytes: 0x10_0000,
+        user_address: 0x7000_0000,
+        file_offset_bytes: 0,
+    };
+    let part = ConfigPart {
+        offset_bytes: 32,
+        flags: 0,
+        bytes: vec![1],
+    };
+    let area = InflightArea {
+        size_bytes: 4096,
+        file_offset_bytes: 0,
+        queues: 1,
+        descriptors: 128,
+    };
+    let messages = [
+        Message::GetFeatures,
+        Message::SetFeatures(1 << 32),
+        Message::SetMemoryTable(vec![region, region]),
+        Message::SetRingSize(value),
+        Message::SetRingPlace(RingPlace::default()),
+        Message::GetRingBase(value),
+        Message::SetKick(file),
+        Message::SetConfig(part),
+        Message::SetInflight(area),
+        Message::AddRegion(region),
+    ];
+    for message in messages {
+        let payload = message.encode_payload();
+        let header = Header {
+            request: message.request(),
+            needs_reply: true,
+            is_reply: false,
+            payload_bytes: payload.len(),
+        };
+        let name = format!("{:02}", message.request());
+        let bytes = [&header.encode()[..], &payload].concat();
+        save("vhost-message", &name, [0; 4], &bytes)?;
+    }
+    for (number, kind) in [0_u32, 1, 4, 8, 11, 13].into_iter().enumerate() {
+        save(
+            "vhost-ring",
+            &format!("{kind:02}"),
+            [number as u64, 0, 0, 0],
+            &ring_of(kind),
+        )?;
+    }
+    Ok(())
+}
+
+/// A machine's memory: one request, directly and by a table.
+fn ring_of(kind: u32) -> Vec<u8> {
+    const NEXT: u16 = 1;
+    const WRITE: u16 = 2;
+    const INDIRECT: u16 = 4;
+    let mut bytes = vec![0; MEMORY_BYTES];
+    let mut put = |at: u64, field: &[u8]| {
+        bytes[at as usize..at as usize + field.len()].copy_from_slice(field);
+    };
+    let descriptor = |address: u64, count: u32, flags: u16, next: u16| {
+        let mut all = (BASE + address).to_le_bytes().to_vec();
+        all.extend_from_slice(&count.to_le_bytes());
+        all.extend_from_slice(&flags.to_le_bytes());
+        all.extend_from_slice(&next.to_le_bytes());
+        all
+    };
+    let data = match kind {
+        0 | 8 => NEXT | WRITE,
+        _ => NEXT,
+    };
+    let count = match kind {
+        0 | 1 => 512,
+        8 => 20,
+        _ => 16,
+    };
+    // In the ring, and the same in a table at 608.
+    for (place, first) in [(0, 0), (608, 0)] {
+        put(place, &descriptor(656, 16, NEXT, first + 1));
+        put(place + 16, &descriptor(704, count, data, first + 2));
+        put(place + 32, &descriptor(1500, 1, WRITE, 0));
+    }
+    put(48, &descriptor(608, 48, INDIRECT, 0));
+    put(AVAILABLE + 2, &2_u16.to_le_bytes());
+    put(AVAILABLE + 4, &[0, 0, 3, 0]);
+    put(656, &kind.to_le_bytes());
+    put(664, &5_u64.to_le_bytes());
+    if kind > 8 {
+        put(704, &7_u64.to_le_bytes());
+        put(712, &8_u32.to_le_bytes());
+    }
+    bytes
 }

@@ -6,6 +6,7 @@ pub mod log;
 mod md;
 mod nbd;
 mod nvme;
+pub mod vhost;
 mod vinum;
 mod zfs;
 pub mod zfs_tree;
@@ -30,7 +31,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const ALL: [&Target; 30] = [
+pub const ALL: [&Target; 33] = [
     &md::SUPERBLOCK,
     &md::BITMAP,
     &md::BAD_BLOCKS,
@@ -47,6 +48,8 @@ pub const ALL: [&Target; 30] = [
     &nbd::REQUEST,
     &nbd::REPLY,
     &nvme::PDU,
+    &vhost::MESSAGE,
+    &vhost::RING,
     &control::ACTION,
     &zfs::LABEL,
     &zfs::LIST,

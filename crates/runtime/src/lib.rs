@@ -26,6 +26,7 @@ pub mod ublk;
 pub mod uevent;
 mod uring;
 pub mod users;
+pub mod vhost;
 mod wait;
 
 use std::cell::{Cell, RefCell};
@@ -385,9 +386,12 @@ impl Runtime {
             proxy.pass(context.waker())
         }));
         loop {
-            for _ in 0..POLLS_PER_TURN_MAX {
+            let mut polls = 0;
+            loop {
+                // Before a turn, which may sleep: a future that was woken is not in the queue of tasks.
                 if !gate.is_woken.replace(false) {
-                    if self.poll_one() {
+                    polls += 1;
+                    if polls <= POLLS_PER_TURN_MAX && self.poll_one() {
                         continue;
                     }
                     break;

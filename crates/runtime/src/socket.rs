@@ -120,6 +120,11 @@ impl Socket {
         Ok(rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?)
     }
 
+    /// What it is made of, for another way of speaking.
+    pub(crate) fn into_parts(self) -> (Rc<Core>, Arc<OpenFile>) {
+        (self.core, self.fd)
+    }
+
     /// Two sockets that are connected to each other; for tests.
     ///
     /// # Errors

@@ -32,8 +32,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nbd", &["block", "front"]),
     ("ublk", &["block", "front"]),
     ("nvme", &["block", "front"]),
+    ("vhost", &["block", "front"]),
     ("export", &["block", "front", "nbd"]),
-    ("runtime", &["block", "exec", "nbd", "ublk"]), // nbd for its Transport trait, ublk for the kernel's commands
+    // nbd for its Transport trait, ublk for the kernel's commands, vhost for its Peer trait
+    (
+        "runtime",
+        &["block", "exec", "front", "nbd", "ublk", "vhost"],
+    ),
     (
         "sim",
         &[
@@ -64,6 +69,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pool",
             "runtime",
             "ublk",
+            "vhost",
             "zfs",
         ],
     ),
@@ -112,7 +118,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "fuzz",
         &[
-            "block", "daemon", "format", "front", "nbd", "nvme", "testkit", "zfs",
+            "block", "daemon", "format", "front", "nbd", "nvme", "testkit", "vhost", "zfs",
         ],
     ),
     (

@@ -55,6 +55,9 @@ pub struct OpenRequest {
     /// Make it a block device of the kernel.
     #[serde(skip_serializing_if = "is_false")]
     pub ublk: bool,
+    /// A Unix socket by which a virtual machine has it as a disk (vhost-user-blk).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vhost_user: Option<PathBuf>,
     /// Seconds after which a member that does not answer is failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub member_timeout_s: Option<u64>,
@@ -113,6 +116,7 @@ impl OpenRequest {
                 true => DeviceWish::Make,
                 false => DeviceWish::TakeOver,
             },
+            vhost_user: self.vhost_user.clone(),
             volume,
         })
     }
@@ -129,6 +133,7 @@ impl OpenRequest {
         Self {
             members: self.members.iter().map(word).collect(),
             backup_file: self.backup_file.as_deref().map(whole),
+            vhost_user: self.vhost_user.as_deref().map(whole),
             ..self.clone()
         }
     }

@@ -214,6 +214,7 @@ fn request(members: &[String], may_write: bool) -> AssembleRequest {
         planned: Vec::new(),
         change: crate::assembly::Change::None,
         device: DeviceWish::TakeOver,
+        vhost_user: None,
     }
 }
 

@@ -148,6 +148,7 @@ impl Host {
         hosted.sockets.remove_nbd();
         hosted.shut.borrow().set();
         let ways = hosted.ways.take();
+        ways.iter().for_each(|way| way.server.unbind());
         if let Some(own) = ways.first() {
             own.server.stop(Leave::Drain); // who is in the handshake yet
         }

@@ -17,6 +17,7 @@ use plexum_runtime::JoinHandle;
 use plexum_runtime::clock::RealClock;
 
 use super::device::Device;
+use super::machine::MachineServer;
 use super::refusal::{Hold, Refusal};
 use crate::assembly::{AssembleRequest, DeviceWish};
 use crate::volume::served::{RealExport, Served};
@@ -83,6 +84,8 @@ pub(crate) enum Front {
     Device(Rc<Device>),
     /// A target for NVMe/TCP.
     Nvme(Rc<NvmeServer>),
+    /// A server for a virtual machine.
+    Machine(Rc<MachineServer>),
 }
 
 impl Front {
@@ -92,6 +95,7 @@ impl Front {
             Self::Nbd(server) => server.exports(),
             Self::Device(device) => &device.exports,
             Self::Nvme(server) => server.exports(),
+            Self::Machine(server) => &server.exports,
         }
     }
 
@@ -101,6 +105,15 @@ impl Front {
             Self::Nbd(server) => server.stop(how),
             Self::Device(device) => device.exports.tell_all(how),
             Self::Nvme(server) => server.stop(how),
+            Self::Machine(server) => server.stop(how),
+        }
+    }
+
+    /// Takes away what it has made in the file system for itself.
+    pub(super) fn unbind(&self) {
+        match self {
+            Self::Nbd(_) | Self::Device(_) | Self::Nvme(_) => {}
+            Self::Machine(server) => server.unbind(),
         }
     }
 
@@ -110,6 +123,7 @@ impl Front {
             Self::Nbd(server) => server.exports().clients(name).len() as u64,
             Self::Device(device) => device.clients(),
             Self::Nvme(server) => server.exports().clients(name).len() as u64,
+            Self::Machine(server) => server.exports.clients(name).len() as u64,
         }
     }
 }
@@ -255,12 +269,17 @@ impl Hosted {
         self.request.borrow().device
     }
 
+    /// Where a virtual machine is to find it, if one is.
+    pub(super) fn machine_socket(&self) -> Option<PathBuf> {
+        self.request.borrow().vhost_user.clone()
+    }
+
     /// Its block device, when it has one that is served here.
     pub(crate) fn device(&self) -> Option<Rc<Device>> {
         let ways = self.ways.borrow();
         ways.iter().find_map(|way| match &way.server {
             Front::Device(device) => Some(Rc::clone(device)),
-            Front::Nbd(_) | Front::Nvme(_) => None,
+            Front::Nbd(_) | Front::Nvme(_) | Front::Machine(_) => None,
         })
     }
 
@@ -268,7 +287,7 @@ impl Hosted {
     pub(super) fn forget_way(&self, device: &Rc<Device>) {
         let is_other = |way: &Way| match &way.server {
             Front::Device(other) => !Rc::ptr_eq(other, device),
-            Front::Nbd(_) | Front::Nvme(_) => true,
+            Front::Nbd(_) | Front::Nvme(_) | Front::Machine(_) => true,
         };
         self.ways.borrow_mut().retain(is_other);
     }

@@ -18,6 +18,8 @@ mod devices;
 mod grow;
 mod hosted;
 pub(crate) mod listen;
+pub(crate) mod machine;
+mod machines;
 mod nvme;
 mod refusal;
 mod registry;

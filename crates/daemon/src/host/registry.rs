@@ -404,7 +404,7 @@ impl Host {
             deal,
         );
         hosted.tasks.borrow_mut().push(acceptor);
-        Ok(())
+        self.listen_machines(hosted)
     }
 
     /// Takes every way in to a volume away again; nobody was let in.
@@ -412,6 +412,7 @@ impl Host {
         hosted.shut.take().set();
         hosted.sockets.remove_nbd();
         for way in hosted.ways.borrow_mut().drain(..) {
+            way.server.unbind();
             way.server.exports().withdraw(hosted.name());
         }
         if let Some(control) = &*self.control.borrow() {

@@ -113,6 +113,7 @@ impl Ground {
             planned: Vec::new(),
             change: plexum_daemon::assembly::Change::None,
             device: DeviceWish::TakeOver,
+            vhost_user: None,
         }
     }
 

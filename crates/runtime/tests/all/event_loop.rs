@@ -236,3 +236,28 @@ fn without_a_ring_auto_takes_threads_and_says_why_but_uring_fails() {
         "{text}"
     );
 }
+
+#[test]
+fn a_main_future_that_lets_others_run_is_never_left_asleep() {
+    for choice in choices() {
+        let mut runtime = Runtime::new(choice).unwrap();
+        // Of two tasks that wake themselves, with any share of the polls of a turn.
+        for others in 0..3 {
+            let tasks: Vec<_> = (0..others)
+                .map(|_| {
+                    runtime.handle().spawn(async {
+                        for _ in 0..50 {
+                            yield_now().await;
+                        }
+                    })
+                })
+                .collect();
+            runtime.block_on(async {
+                for _ in 0..1000 {
+                    yield_now().await; // it would sleep for ever: nothing else happens here
+                }
+            });
+            drop(tasks);
+        }
+    }
+}
