@@ -9,6 +9,9 @@
 //! every = "30d"
 //! within = "01:00-06:00"
 //!
+//! [replace]
+//! same-bay = "replace"
+//!
 //! [volume.system]
 //! expect-missing = 1
 //!
@@ -25,6 +28,7 @@
 
 mod files;
 mod page;
+mod replace;
 mod scrub;
 mod start;
 mod volume;
@@ -40,10 +44,12 @@ use toml::Spanned;
 
 pub use files::{ConfigFiles, Surroundings};
 pub use page::PageConfig;
+pub use replace::{ReplaceConfig, SameBay};
 pub use start::{StartConfig, degraded_start};
 
 use page::{RawPage, RawRoles};
 use plexum_schedule::ScrubConfig;
+use replace::RawReplace;
 use scrub::{RawScrub, ScrubPart};
 use start::RawStart;
 use volume::RawVolume;
@@ -57,6 +63,8 @@ pub struct Config {
     pub start: StartConfig,
     /// How volumes are scrubbed by themselves; none: only when somebody asks for it.
     pub scrub: Option<ScrubConfig>,
+    /// Which disks take the place of others by themselves.
+    pub replace: ReplaceConfig,
     /// Who may do what, and where the page is.
     pub page: PageConfig,
 }
@@ -93,6 +101,8 @@ struct RawFile {
     start: RawStart,
     #[serde(default)]
     scrub: RawScrub,
+    #[serde(default)]
+    replace: RawReplace,
     #[serde(default)]
     roles: RawRoles,
     #[serde(default)]
@@ -134,6 +144,7 @@ impl Config {
         let mut alarm = AlarmPart::default();
         let mut start = StartConfig::default();
         let mut scrub = ScrubPart::default();
+        let mut replace = ReplaceConfig::default();
         let mut page = PageConfig::default();
         for (file, text) in &texts {
             let source = Source { file, text };
@@ -144,6 +155,7 @@ impl Config {
                 Ok(raw) => {
                     problems.extend(start.add(&raw.start, &source).err());
                     problems.extend(scrub.add(&raw.scrub, &source).err());
+                    problems.extend(replace.add(&raw.replace, &source).err());
                     problems.extend(page.add_roles(&raw.roles, &source).err());
                     problems.extend(page.add_page(&raw.page, &source).err());
                     for (volume, raw) in &raw.volume {
@@ -173,6 +185,7 @@ impl Config {
             alarm,
             start,
             scrub,
+            replace,
             page,
         };
         (config, problems)
