@@ -5,6 +5,7 @@
 
 mod a_new_disk_in_the_same_bay;
 mod alarms;
+mod alarms_by_mail;
 mod alarms_by_request;
 mod attach;
 #[path = "../common/mod.rs"]

@@ -199,7 +199,7 @@ impl Config {
                 Transport::Program { command } | Transport::Sendmail { command, .. } => {
                     command.first()
                 }
-                Transport::Journal | Transport::Webhook { .. } => None,
+                Transport::Journal | Transport::Smtp(_) | Transport::Webhook { .. } => None,
             };
             (format!("channel {}", channel.name), program)
         });
