@@ -15,10 +15,11 @@ const KILLS: &str = "3";
 const GUEST_S: &str = "1800";
 
 /// Disks that come and go, in slots of PCI, where a disk has a bay and a serial.
-const DISKS: [&str; 3] = [
+const DISKS: [&str; 4] = [
     "stays:size=24M,bus=nvme,name=STAYS",
     "pulled:size=24M,bus=nvme,name=PULLED",
     "other:size=24M,bus=nvme,name=OTHER,unplugged",
+    "scsi:size=24M,bus=scsi,name=SCSI",
 ];
 
 /// A test for each case, and the list of all.
@@ -252,6 +253,23 @@ cases! {
         plexum scrub nas --wait >/dev/null; exits 0 plexum status nas --json; says '"mismatch_bytes":0'
         exits 0 plexum stop nas; kill -TERM $DAEMON; gone $DAEMON
     "#
+
+    a_disk_whose_last_requests_fail_while_it_is_pulled_is_taken_back_as_well r#"
+        start
+        plexum create -y --force nas --level 1 --assume-clean $(vm_dev STAYS) $(vm_dev SCSI) >/dev/null
+        exits 0 plexum serve $(vm_dev STAYS) $(vm_dev SCSI); random data 16
+        while [ ! -e quiet ]; do nbdcopy --flush data "$(uri)" || touch failed; done & writer=$!
+        vm_do fail SCSI write
+        vm_wait 30 has_failed || { cat out; die "it has not failed"; }
+        ! is_gone_from nas || die "it is there"
+        vm_do heal SCSI; vm_do unplug SCSI; vm_wait_gone SCSI
+        vm_wait 30 is_gone_from nas || { cat out; die "it is not known as gone"; }
+        vm_do plug SCSI; vm_wait_dev SCSI >/dev/null
+        touch quiet; wait $writer; [ ! -e failed ] || die "a write failed"
+        vm_wait 30 is_whole || { cat out; die "not taken back"; }
+        plexum scrub nas --wait >/dev/null; exits 0 plexum status nas --json; says '"mismatch_bytes":0'
+        exits 0 plexum stop nas; kill -TERM $DAEMON; gone $DAEMON
+    "#
 }
 
 /// Functions of single cases.
@@ -268,6 +286,8 @@ configure() {
 }
 uri() { echo "nbd+unix:///nas?socket=$XDG_RUNTIME_DIR/plexum/nas.nbd"; }
 told() { grep -q "^$1" messages; }
+has_failed() { ! plexum status nas >out && grep -q "missing (was " out; }
+is_gone_from() { ! plexum status $1 >out && grep -q "missing (was .*: the device is gone" out; }
 is_whole() { plexum status nas >out && grep -q "^nas  *OK" out; }
 # bay_in DEVICE: the number of the PCI slot that it is in
 bay_in() { grep -l "$(readlink -f /sys/class/block/${1#/dev/} | grep -o '0000:00:[0-9a-f]*' | tail -n 1)" \
