@@ -118,8 +118,8 @@ impl Served {
         }
     }
 
-    /// A member that failed, and whose disk has left the machine since, was pulled: requests that are under way then end
-    /// in many ways. That is why it has failed, and it may come back like any other that was unplugged.
+    /// A member that failed, and whose disk has left the machine since, was pulled: requests that are under way then
+    /// end in many ways. That is why it has failed, and it may come back like any other that was unplugged.
     async fn note_pulled(&self, settings: &DiskSettings, events: &EventHub) {
         let failed = self.failed_disks();
         if failed.is_empty() {
