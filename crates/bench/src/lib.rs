@@ -21,6 +21,7 @@ mod line;
 mod load;
 mod log;
 mod machine;
+mod owner;
 mod parity;
 mod pool;
 mod process;
@@ -69,7 +70,7 @@ pub type Progress<'a> = dyn FnMut(&Step) + 'a;
 
 /// Groups of the table of goals.
 pub const GROUPS: &[&str] = &[
-    "parity", "engine", "cores", "served", "scrub", "rebuild", "start", "log",
+    "parity", "engine", "cores", "served", "scrub", "rebuild", "start", "daemon", "log",
 ];
 
 /// Groups that show the parts by themselves, beside nobody.
@@ -125,6 +126,7 @@ pub fn run(options: &BenchOptions, progress: &mut Progress<'_>) -> Result<Report
             "scrub" => upkeep::measure("scrub", Work::Scrub, options, to, progress)?,
             "rebuild" => upkeep::measure("rebuild", Work::Rebuild, options, to, progress)?,
             "start" => start::measure(options, to, progress)?,
+            "daemon" => owner::measure(options, to, progress)?,
             "log" => log::measure(to, progress)?,
             _ => served::measure(options, to, progress)?,
         }

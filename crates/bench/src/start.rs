@@ -117,7 +117,7 @@ fn probe<'a>(
 }
 
 /// Starts a server and waits for its first answer: the process and the milliseconds.
-fn first_answer(
+pub(crate) fn first_answer(
     command: &mut Command,
     socket: &Path,
     export: &str,
@@ -141,7 +141,8 @@ fn first_answer(
     Ok((process, started.elapsed().as_secs_f64() * 1e3))
 }
 
-fn mib(process: &Process) -> f64 {
+/// Memory of a process that is in use, in MiB.
+pub(crate) fn mib(process: &Process) -> f64 {
     process.resident_bytes().unwrap_or(0) as f64 / f64::from(1 << 20)
 }
 

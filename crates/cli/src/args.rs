@@ -55,7 +55,7 @@ pub struct Common {
     /// Do not ask; without a terminal a destructive command needs it
     #[arg(short = 'y', long, global = true)]
     pub yes: bool,
-    /// Why: kept in the history of what changes members
+    /// Why: kept in the history of what changes members, and with the events of a volume that is served
     #[arg(long, global = true, value_name = "TEXT")]
     pub why: Option<String>,
     /// One JSON object per result

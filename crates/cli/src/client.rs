@@ -168,7 +168,16 @@ impl Client {
     /// # Errors
     /// Of the server, or `NoServer`.
     pub fn act(&self, action: &Action) -> Result<Value, Problem> {
-        let route = self.route(&format!("/{}", action.route()));
+        self.act_because(action, None)
+    }
+
+    /// Asks for a change, and says why: that is kept with it.
+    ///
+    /// # Errors
+    /// As `act`.
+    pub fn act_because(&self, action: &Action, why: Option<&str>) -> Result<Value, Problem> {
+        let why = why.map_or_else(String::new, |why| format!("?why={}", encode(why)));
+        let route = self.route(&format!("/{}{why}", action.route()));
         let body = serde_json::to_value(action).unwrap_or_else(|_| json!({}));
         call(&self.socket, "POST", &route, Some(&body))
     }

@@ -38,7 +38,7 @@ pub fn run(args: &Grow, common: &Common, screen: &Screen) -> Outcome {
         screen.object(&object("plan", Some(&args.volume), asked["plan"].clone()));
         return Ok(0);
     }
-    let answer = client.act(&action)?;
+    let answer = client.act_because(&action, common.why.as_deref())?;
     screen.done(answer["message"].as_str().unwrap_or_default());
     screen.object(&object("grow", Some(&args.volume), answer["plan"].clone()));
     if args.wait {

@@ -80,7 +80,7 @@ pub fn run(args: &Locate, common: &Common, screen: &Screen) -> Outcome {
         true => switch.check(disk),
         false => switch.set(disk),
     };
-    let by = by.map_err(|problem| by_lamps(problem, volume, word))?;
+    let by = by.map_err(|problem| by_lamps(problem.why(who(line, disk)), volume, word))?;
     let fields = json!({"slot": line.slot, "bay": bay, "light": light, "lit": lit, "by": by,
         "disk": disk});
     let (kind, verb) = match common.dry_run {

@@ -166,7 +166,7 @@ fn act(volume: &str, action: &Action, common: &Common, screen: &Screen) -> Outco
         }
         return Ok(0);
     }
-    let answer = client.act(action)?;
+    let answer = client.act_because(action, common.why.as_deref())?;
     let message = answer["message"].as_str().map_or_else(
         || format!("{volume}: {}", describe(action)),
         ToOwned::to_owned,

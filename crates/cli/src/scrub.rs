@@ -37,7 +37,7 @@ pub fn run(args: &Scrub, common: &Common, screen: &Screen) -> Outcome {
         screen.object(&object("plan", Some(&volume), json!({"command": "scrub"})));
         return Ok(0);
     }
-    let answer = client.act(&action)?;
+    let answer = client.act_because(&action, common.why.as_deref())?;
     if args.stop {
         let state = answer["state"].as_str().unwrap_or("stopped");
         screen.done(answer["message"].as_str().unwrap_or("the scrub is stopped"));

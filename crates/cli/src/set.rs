@@ -34,9 +34,10 @@ pub fn run(args: &Set, common: &Common, screen: &Screen) -> Outcome {
         ));
         return Ok(0);
     }
-    let answer = client.act(&Action::Set {
+    let action = Action::Set {
         settings: settings.clone(),
-    })?;
+    };
+    let answer = client.act_because(&action, common.why.as_deref())?;
     screen.done(format!("{}: {}", client.volume, words(&settings)));
     screen.object(&object(
         "set",

@@ -56,7 +56,7 @@ pub fn run(args: &Stop, common: &Common, screen: &Screen) -> Outcome {
         ));
         return Ok(0);
     }
-    match client.act(&Action::Stop) {
+    match client.act_because(&Action::Stop, common.why.as_deref()) {
         // The server may end before its answer is read.
         Err(problem) if problem.code != Code::NoServer => return Err(problem),
         _ => {}

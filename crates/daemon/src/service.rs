@@ -15,6 +15,7 @@ mod look;
 mod names;
 mod notify;
 mod returns;
+mod same_bay;
 mod scrubs;
 mod tell;
 mod tick;
@@ -39,7 +40,7 @@ use serde_json::{Value, json};
 
 use crate::assembly::AssembleRequest;
 use crate::claims::unclaim_for_now;
-use crate::config::{Config, ConfigProblem};
+use crate::config::{Config, ConfigProblem, ReplaceConfig};
 use crate::control::answers;
 use crate::control::events::EventHub;
 use crate::control::metrics::check_address;
@@ -122,6 +123,7 @@ struct Service {
     host: Rc<Host>,
     keeper: Option<Keeper>,
     start: StartPolicy,
+    replace: ReplaceConfig,
     entries: RefCell<BTreeMap<Key, Entry>>,
     alarms: Rc<Alarms>,
     tick: Tick,
@@ -175,7 +177,8 @@ pub fn run(
     let (alarms, unread) = Alarms::new(&handle, configured, host.keeper(), dir, keys);
     problems.extend(unread);
     problems.extend(faces::listen_nvme(&host, nvme.as_ref()));
-    let service = Service::new(&host, request.start, known, alarms);
+    let policies = (request.start, request.config.replace);
+    let service = Service::new(&host, policies, known, alarms);
     let (tell, devices) = mailbox(1);
     service.looker.listen(tell.clone());
     let (result, notifier) = {
@@ -221,7 +224,7 @@ pub fn rehearse(request: &ServiceRequest) -> Result<(), Problem> {
 impl Service {
     fn new(
         host: &Rc<Host>,
-        start: StartPolicy,
+        (start, replace): (StartPolicy, ReplaceConfig),
         known: Vec<Expected>,
         alarms: Rc<Alarms>,
     ) -> Rc<Self> {
@@ -233,6 +236,7 @@ impl Service {
             host: Rc::clone(host),
             keeper: host.keeper(),
             start,
+            replace,
             entries: RefCell::new(entries.collect()),
             alarms,
             tick: Tick::default(),

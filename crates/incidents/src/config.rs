@@ -19,12 +19,15 @@
 //!
 //! Without any of it the journal is told everything. What is wrong with it is one line with the key and where it is.
 
+mod smtp;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::channel::smtp::MailServer;
 use crate::channel::webhook::Service;
 use crate::finding::Severity;
 use crate::incident::{Delays, QUIET_S_MAX};
@@ -100,6 +103,8 @@ pub enum Transport {
         /// What takes it on standard input.
         command: Vec<String>,
     },
+    /// A mail that a mail server gets from us: see [`crate::channel::smtp`].
+    Smtp(MailServer),
     /// A request: see [`crate::channel::webhook`].
     Webhook {
         /// Who takes it.
@@ -289,6 +294,9 @@ struct RawChannel {
     url: Option<Spanned<String>>,
     room: Option<Spanned<String>>,
     token_file: Option<Spanned<String>>,
+    login_file: Option<Spanned<String>>,
+    ca_file: Option<Spanned<String>>,
+    tls: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -334,13 +342,14 @@ impl Source<'_> {
                 &["command"],
             ),
             "sendmail" => (self.sendmail(&spot, raw)?, &["command", "to", "from"]),
+            "smtp" => (smtp::transport(self, &spot, raw)?, &smtp::KEYS),
             "matrix" => (self.webhook(&spot, raw)?, &["url", "token-file", "room"]),
             "ntfy" | "gotify" | "slack" | "webhook" => {
                 (self.webhook(&spot, raw)?, &["url", "token-file"])
             }
             _ => {
                 let reason = format!(
-                    "\"{kind}\" is no kind of channel: journal, program, sendmail, ntfy, gotify, slack, matrix, webhook"
+                    "\"{kind}\" is no kind of channel: journal, program, sendmail, smtp, ntfy, gotify, slack, matrix, webhook"
                 );
                 return Err(self.error(raw.kind.span(), "kind", &reason));
             }
@@ -490,6 +499,9 @@ impl RawChannel {
             ("url", &self.url),
             ("room", &self.room),
             ("token-file", &self.token_file),
+            ("login-file", &self.login_file),
+            ("ca-file", &self.ca_file),
+            ("tls", &self.tls),
         ];
         let texts = texts
             .into_iter()

@@ -229,7 +229,7 @@ impl FileDevice {
     async fn sync(&self) -> Result<(), IoError> {
         let is_whole = self.fua_way != FuaWay::InWrite;
         let (_, outcome) = self.run(Kind::Sync { is_whole }, 0).await;
-        outcome.map(|_| ()).map_err(classify)
+        outcome.map(|_| ()).map_err(|error| self.classified(error))
     }
 
     /// Whether a write to memory of this length is left to another thread.
@@ -259,7 +259,19 @@ impl FileDevice {
                 *tries += 1;
                 Ok(None)
             }
-            Err(error) => Err(classify(error)),
+            Err(error) => Err(self.classified(error)),
+        }
+    }
+
+    /// What the engine can do about an error of this file. Of a disk that is being pulled the kernel takes the length
+    /// first; what is asked of it then fails as a bad sector does, or as a write beyond its end.
+    fn classified(&self, error: Errno) -> IoError {
+        let is_device = matches!(self.identity, Identity::Device { .. });
+        match classify(error) {
+            IoError::Medium | IoError::NoSpace if is_device && self.check_length().is_err() => {
+                IoError::Gone
+            }
+            other => other,
         }
     }
 

@@ -360,6 +360,31 @@ pub(crate) const GOALS: &[Goal] = &[
         &[Value(0.0)],
         &[],
     ),
+    // the daemon with ten volumes, the judge included
+    goal(
+        "daemon",
+        "10 mirrors: exec to all served",
+        "ms",
+        Lower,
+        &[Value(20.0)],
+        &[],
+    ),
+    goal(
+        "daemon",
+        "10 mirrors: idle RSS, the judge included",
+        "MiB",
+        Lower,
+        &[Value(20.0)],
+        &[],
+    ),
+    goal(
+        "daemon",
+        "10 mirrors: idle wake-ups, timers and the judge included",
+        "per s",
+        Lower,
+        &[Value(2.0)],
+        &[],
+    ),
     // Bitmap and log. A warm bitmap is near zero below one member write in a hundred: 1,000 writes make 2,000.
     count(
         "RAID-5 of 4, bitmap: 4K random warm, depth 1",

@@ -238,8 +238,8 @@ fn a_volume_starts_without_a_member_when_it_was_waited_for_and_takes_it_back_whe
     });
     // Who failed because somebody said so does not come back by itself.
     done(&place, "fail nas b");
-    let before = place.plexum("events nas --json").objects().len();
     done(&place, "set nas balance=load"); // something that the daemon does meanwhile
+    let before = place.plexum("events nas --json").objects().len();
     wait_for(&place, "the daemon has looked twice", |place| {
         place.plexum("events nas --json").objects().len() == before && daemon_has_looked(place)
     });
@@ -320,4 +320,41 @@ fn wait_for(place: &Place, what: &str, mut look: impl FnMut(&Place) -> bool) {
         }
     }
     panic!("waited in vain until {what}: {:?}", names(place));
+}
+
+#[test]
+fn who_has_changed_a_served_volume_and_why_is_in_its_events_also_after_a_restart() {
+    let place = two_sets("daemon-asked");
+    let daemon = Daemon::start(&place, "");
+    done(&place, "serve a b");
+    done(&place, "set nas balance=load");
+    let b = place.file("b").display().to_string();
+    let run = place
+        .command(env!("CARGO_BIN_EXE_plexum"))
+        .args(["fail", "nas", &b, "--why", "it is slow & old"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{run:?}");
+    assert_ne!(
+        place.plexum("fail nas a --why none").exit,
+        0,
+        "the last one"
+    );
+    done(&place, "remove nas 1 --dry-run");
+    done(&place, "stop nas --why winter");
+    daemon.kill();
+    let _daemon = Daemon::start(&place, "");
+    done(&place, "serve nas --run-degraded");
+    let told = done(&place, "events nas --json").objects();
+    let asked = told.iter().filter(|event| event["name"] == "asked");
+    let asked: Vec<&str> = asked
+        .map(|event| event["message"].as_str().unwrap())
+        .collect();
+    let who = format!("user {}", rustix::process::geteuid().as_raw());
+    let expected = [
+        format!("{who} asked: set balance=load"),
+        format!("{who} asked: fail {b} (why: it is slow & old)"),
+        format!("{who} asked: stop (why: winter)"),
+    ];
+    assert_eq!(asked, expected);
 }

@@ -13,8 +13,8 @@ use super::common::{Place, Run};
 use super::daemon::Daemon;
 
 /// Loop devices that a tree says are disks.
-struct Case {
-    place: Place,
+pub(super) struct Case {
+    pub(super) place: Place,
     /// A link to the device of each disk that was named, in that order, as in `/dev/disk`.
     devices: Vec<String>,
     loops: Vec<String>,
@@ -22,7 +22,7 @@ struct Case {
 
 impl Case {
     /// The tree `tree`, and a loop device for each of its disks `disks`.
-    fn new(name: &str, tree: &str, disks: &[&str]) -> Self {
+    pub(super) fn new(name: &str, tree: &str, disks: &[&str]) -> Self {
         let mut place = Place::in_memory(name);
         let root = place.file("root");
         unpack_sysfs(tree, &root);
@@ -36,17 +36,58 @@ impl Case {
             // Not beside the devices: the daemon would find what is on them there, too.
             let file = case.place.away(disk);
             fs::File::create(&file).unwrap().set_len(24 << 20).unwrap();
-            let made = case
-                .place
-                .tool("losetup", &format!("--find --show away/{disk}"));
-            assert_eq!(made.exit, 0, "{}", made.err);
-            let link = case.place.file(&format!("disk-{disk}"));
-            symlink(made.out.trim(), &link).unwrap();
-            case.devices.push(link.display().to_string());
-            case.loops.push(made.out.trim().to_owned());
+            case.attach(disk);
             case.plug(case.loops.len() - 1, disk);
         }
         case
+    }
+
+    /// A loop device of the file `disk`.
+    fn attach(&mut self, disk: &str) {
+        let words = format!("--find --show away/{disk}");
+        let made = self.place.tool("losetup", &words);
+        assert_eq!(made.exit, 0, "{}", made.err);
+        let link = self.place.file(&format!("disk-{disk}"));
+        symlink(made.out.trim(), &link).unwrap();
+        self.devices.push(link.display().to_string());
+        self.loops.push(made.out.trim().to_owned());
+    }
+
+    /// A new disk with this content is put into a bay.
+    pub(super) fn put_in(&mut self, disk: &str, serial: &str, bay: &str, content: &[u8]) {
+        fs::write(self.place.away(disk), content).unwrap();
+        self.attach(disk);
+        let at = self.loops.len() - 1;
+        let device = self.sys("devices/new").join(disk);
+        let block = device.join("block").join(disk);
+        fs::create_dir_all(&block).unwrap();
+        let sectors = (content.len() / 512).to_string();
+        let dev = self.number(at);
+        for (file, text) in [("dev", &dev), ("size", &sectors)] {
+            fs::write(block.join(file), text).unwrap();
+        }
+        symlink(&device, block.join("device")).unwrap();
+        for (file, text) in [("type", "0"), ("vendor", "ATA"), ("model", "NEW")] {
+            fs::write(device.join(file), text).unwrap();
+        }
+        let length = u8::try_from(serial.len()).unwrap();
+        let page = [&[0, 0x80, 0, length], serial.as_bytes()].concat();
+        fs::write(device.join("vpd_pg80"), page).unwrap();
+        symlink(&block, self.sys("class/block").join(disk)).unwrap();
+        symlink(&device, self.bay(bay).join("device")).unwrap();
+        self.plug(at, disk);
+    }
+
+    fn bay(&self, bay: &str) -> PathBuf {
+        self.sys("class/enclosure/0:0:24:0").join(bay)
+    }
+
+    /// The device is no more.
+    pub(super) fn detach(&mut self, at: usize) {
+        let gone = self
+            .place
+            .tool("losetup", &format!("--detach {}", self.loops[at]));
+        assert_eq!(gone.exit, 0, "{}", gone.err);
     }
 
     /// What `smartctl` or `ledctl` is for the commands of this case.
@@ -82,24 +123,23 @@ impl Case {
     }
 
     /// The disk leaves the tree and its link, as an unplug leaves them: the bay stays.
-    fn unplug(&self, device: usize, disk: &str, bay: &str) {
+    pub(super) fn unplug(&self, device: usize, disk: &str, bay: &str) {
         fs::remove_file(self.device(device)).unwrap();
         fs::remove_file(self.sys("dev/block").join(self.number(device))).unwrap();
         fs::remove_file(self.sys("class/block").join(disk)).unwrap();
-        fs::remove_file(
-            self.sys("class/enclosure/0:0:24:0")
-                .join(bay)
-                .join("device"),
-        )
-        .unwrap();
+        fs::remove_file(self.bay(bay).join("device")).unwrap();
     }
 
-    fn device(&self, at: usize) -> &str {
+    pub(super) fn devices(&self) -> &[String] {
+        &self.devices
+    }
+
+    pub(super) fn device(&self, at: usize) -> &str {
         &self.devices[at]
     }
 
     /// Makes the mirror `nas` of the first two devices.
-    fn mirror(self) -> Self {
+    pub(super) fn mirror(self) -> Self {
         let words = format!(
             "create nas --level 1 --assume-clean -y {}",
             self.devices[..2].join(" ")
@@ -109,7 +149,7 @@ impl Case {
     }
 
     /// Waits until the disks of slots 0 and 1 are known.
-    fn wait_until_known(&self) {
+    pub(super) fn wait_until_known(&self) {
         wait_until(&self.place, "the disks are known", || {
             let status = status(&self.place);
             [0, 1].iter().all(|slot| !disk(&status, *slot).is_null())
@@ -156,7 +196,7 @@ impl Drop for Case {
 }
 
 /// The disk of a slot in a status.
-fn disk(status: &Value, slot: u64) -> Value {
+pub(super) fn disk(status: &Value, slot: u64) -> Value {
     let members = status["members"].as_array().unwrap();
     let member = members.iter().find(|member| member["slot"] == slot);
     member.map_or(Value::Null, |member| member["disk"].clone())
@@ -355,7 +395,10 @@ fn where_no_light_can_be_reached_that_is_said_with_the_way_that_needs_none() {
     });
     let refused = case.plexum("locate nas 0");
     assert_eq!(refused.exit, 4, "{}{}", refused.out, refused.err);
-    assert!(refused.err.contains("--by-activity"), "{}", refused.err);
+    let serial = disk(&status(&case.place), 0)["serial"].clone();
+    for words in ["--by-activity", "slot 0: ", serial.as_str().unwrap()] {
+        assert!(refused.err.contains(words), "{}", refused.err);
+    }
     let file = case.plexum("locate nas 1");
     assert_eq!(file.exit, 4, "{}", file.err);
     assert!(file.err.contains("no disk is known"), "{}", file.err);

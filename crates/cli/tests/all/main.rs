@@ -3,7 +3,9 @@
 //! One program for all of them, so that they cost one link step.
 #![allow(clippy::unwrap_used)] // a failed unwrap fails the test
 
+mod a_new_disk_in_the_same_bay;
 mod alarms;
+mod alarms_by_mail;
 mod alarms_by_request;
 mod attach;
 #[path = "../common/mod.rs"]

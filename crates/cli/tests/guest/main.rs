@@ -15,6 +15,14 @@ const KILLS: &str = "3";
 /// Most that the guest may take, in seconds; a long run sets `PLEXUM_GUEST_S`.
 const GUEST_S: &str = "1800";
 
+/// Disks that come and go, in slots of PCI, where a disk has a bay and a serial.
+const DISKS: [&str; 4] = [
+    "stays:size=24M,bus=nvme,name=STAYS",
+    "pulled:size=24M,bus=nvme,name=PULLED",
+    "other:size=24M,bus=nvme,name=OTHER,unplugged",
+    "scsi:size=24M,bus=scsi,name=SCSI",
+];
+
 /// A test for each case, and the list of all.
 macro_rules! cases {
     ($($(#[$doc:meta])* $name:ident $script:literal)*) => {
@@ -184,7 +192,6 @@ cases! {
 
     the_daemon_takes_devices_over_and_makes_them_at_its_start r#"
         new 1 24M a b
-        start() { plexum daemon >daemon.txt 2>&1 & DAEMON=$!; vm_wait 20 daemon_answers || { cat daemon.txt; exit 1; }; }
         start
         exits 0 plexum serve a b --ublk; says "$DEV"
         mkfs.ext4 -q $DEV; mkdir m; mount $DEV m; touch m/x
@@ -196,12 +203,98 @@ cases! {
         start; vm_wait 20 has_device || die "not made again"
         exits 0 plexum stop nas; kill -TERM $DAEMON; gone $DAEMON; nothing_left
     "#
+    a_disk_that_is_pulled_is_named_by_bay_and_serial_and_is_taken_back_by_another_name r#"
+        printf '#!/bin/sh\n{ echo "$PLEXUM_KIND $PLEXUM_SUBJECT"; cat; echo; } >>/tmp/case/messages\n' >note; chmod 755 note
+        configure '[[alarm.channel]]
+            name = "own"
+            kind = "program"
+            command = ["/tmp/case/note"]'
+        start
+        pulled=$(vm_dev PULLED)
+        plexum create -y nas --level 1 --assume-clean $(vm_dev STAYS) $pulled >/dev/null
+        exits 0 plexum serve $(vm_dev STAYS) $pulled; bay=$(bay_in $pulled)
+        [ "$bay" -gt 0 ] || die "no bay: $bay"
+        random data 16
+        while [ ! -e quiet ]; do nbdcopy --flush data "$(uri)" || touch failed; done & writer=$!
+        vm_do unplug PULLED; vm_wait_gone PULLED
+        touch quiet; wait $writer; [ ! -e failed ] || die "a write failed"
+        vm_wait 20 told opened || { cat out; die "nobody was told"; }
+        named() { for word in "$bay" PULLED; do grep -qE "\b$word\b" <<<"$1" || die "$2 does not name $word: $1"; done; }
+        named "$(grep '^opened' messages)" message
+        exits 1 plexum status nas; named "$(grep 'missing (was' out)" status
+        exits 1 plexum status nas --json; says '"is_gone":true'
+        named "$(curl -s http://127.0.0.1:9838/ | tee page | tr '\n' ' ' | sed 's/<tr/\n&/g' | grep missing)" page
+        exits 4 plexum locate nas 1; named "$(cat err)" locate
+        random data 16; nbdcopy data "$(uri)"
+        vm_do plug OTHER; vm_wait_dev OTHER >/dev/null; vm_do plug PULLED; vm_wait_dev PULLED >/dev/null
+        is "the disk in its bay" "$(bay_in $(vm_dev OTHER))" $bay
+        [ $(vm_dev PULLED) != $pulled ] || die "it has its name again: nothing is shown"
+        vm_wait 20 is_whole || { cat out; die "not taken back"; }
+        says "$(vm_dev PULLED)"; vm_wait 20 told closed || die "nobody was told that it is over"
+        plexum scrub nas --wait >/dev/null; exits 0 plexum status nas --json; says '"mismatch_bytes":0'
+        nbdcopy "$(uri)" other; cmp -n 1048576 data other
+        [ $(grep -cE '^(opened|closed)' messages) = 2 ] || { cat messages; die "more than two messages"; }
+        cmp -n 4096 $(vm_dev OTHER) /dev/zero || die "written to a disk that nobody has named"
+        exits 0 plexum stop nas; kill -TERM $DAEMON; gone $DAEMON
+    "#
+
+    a_blank_disk_in_the_bay_of_a_pulled_one_takes_its_place_by_policy r#"
+        configure "[replace]" 'same-bay = "replace"'
+        vm_dev OTHER >/dev/null || vm_do plug OTHER; vm_wait_dev OTHER >/dev/null
+        # The one that is pulled is in the lower bay: the next that is plugged in gets it.
+        set -- $(for disk in PULLED OTHER; do echo $(bay_in $(vm_dev $disk)) $disk; done | sort -n)
+        bay=$1 old=$2 new=$4
+        dd if=/dev/zero of=$(vm_dev $new) bs=1M oflag=direct status=none 2>/dev/null || true
+        vm_do unplug $new; vm_wait_gone $new
+        start
+        plexum create -y --force nas --level 1 --assume-clean $(vm_dev STAYS) $(vm_dev $old) >/dev/null
+        exits 0 plexum serve $(vm_dev STAYS) $(vm_dev $old); random data 16; nbdcopy data "$(uri)"
+        vm_do unplug $old; vm_wait_gone $old; vm_do plug $new; vm_wait_dev $new >/dev/null
+        is "its bay" "$(bay_in $(vm_dev $new))" $bay
+        vm_wait 30 is_whole || { cat out; die "the new disk is not taken"; }
+        says $new; plexum events nas >out; says "serial $new), which is blank, takes slot 1"
+        plexum scrub nas --wait >/dev/null; exits 0 plexum status nas --json; says '"mismatch_bytes":0'
+        exits 0 plexum stop nas; kill -TERM $DAEMON; gone $DAEMON
+    "#
+
+    a_disk_whose_last_requests_fail_while_it_is_pulled_is_taken_back_as_well r#"
+        start
+        plexum create -y --force nas --level 1 --assume-clean $(vm_dev STAYS) $(vm_dev SCSI) >/dev/null
+        exits 0 plexum serve $(vm_dev STAYS) $(vm_dev SCSI); random data 16
+        while [ ! -e quiet ]; do nbdcopy --flush data "$(uri)" || touch failed; done & writer=$!
+        vm_do fail SCSI write
+        vm_wait 30 has_failed || { cat out; die "it has not failed"; }
+        ! is_gone_from nas || die "it is there"
+        vm_do heal SCSI; vm_do unplug SCSI; vm_wait_gone SCSI
+        vm_wait 30 is_gone_from nas || { cat out; die "it is not known as gone"; }
+        vm_do plug SCSI; vm_wait_dev SCSI >/dev/null
+        touch quiet; wait $writer; [ ! -e failed ] || die "a write failed"
+        vm_wait 30 is_whole || { cat out; die "not taken back"; }
+        plexum scrub nas --wait >/dev/null; exits 0 plexum status nas --json; says '"mismatch_bytes":0'
+        exits 0 plexum stop nas; kill -TERM $DAEMON; gone $DAEMON
+    "#
 }
 
 /// Functions of single cases.
 const MORE: &str = r#"
 idle() { ! plexum status nas | grep -qE "resync|rebuild"; }
 daemon_answers() { [ -S $XDG_RUNTIME_DIR/plexum/daemon.socket ] && plexum status >/dev/null 2>&1 || [ $? = 7 ]; }
+start() { plexum daemon >daemon.txt 2>&1 & DAEMON=$!; vm_wait 20 daemon_answers || { cat daemon.txt; exit 1; }; }
+# configure TABLES: with alarms at once, and a page that shows everything
+configure() {
+  export XDG_CONFIG_HOME=/tmp/case/config; mkdir -p config/plexum
+  printf '%s\n' "[page]" 'listen = "127.0.0.1:9838"' 'without-token = "view"' "[alarm]" 'hold = "0s"' 'quiet = "0s"' "$@" \
+    >config/plexum/plexum.toml
+  exits 0 plexum config check
+}
+uri() { echo "nbd+unix:///nas?socket=$XDG_RUNTIME_DIR/plexum/nas.nbd"; }
+told() { grep -q "^$1" messages; }
+has_failed() { ! plexum status nas >out && grep -q "missing (was " out; }
+is_gone_from() { ! plexum status $1 >out && grep -q "missing (was .*: the device is gone" out; }
+is_whole() { plexum status nas >out && grep -q "^nas  *OK" out; }
+# bay_in DEVICE: the number of the PCI slot that it is in
+bay_in() { grep -l "$(readlink -f /sys/class/block/${1#/dev/} | grep -o '0000:00:[0-9a-f]*' | tail -n 1)" \
+  /sys/bus/pci/slots/*/address | sed 's#.*/slots/##; s#/.*##'; }
 has_device() { plexum status nas 2>/dev/null | grep -qF "$DEV "; }
 "#;
 
@@ -225,7 +318,9 @@ static OUT: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
         .args([
             "run", "--kernel", "13", "--module", "ublk_drv", "--mem", "1536M",
         ])
-        .args(["--timeout", &word("PLEXUM_GUEST_S", GUEST_S), "--out"])
+        .args(["--timeout", &word("PLEXUM_GUEST_S", GUEST_S)])
+        .args(DISKS.iter().flat_map(|disk| ["--disk", disk]))
+        .arg("--out")
         .arg(folder.path())
         .arg("--with")
         .arg(plexum)

@@ -9,6 +9,9 @@
 //! every = "30d"
 //! within = "01:00-06:00"
 //!
+//! [replace]
+//! same-bay = "replace"
+//!
 //! [volume.system]
 //! expect-missing = 1
 //!
@@ -26,6 +29,7 @@
 mod files;
 mod nvme;
 mod page;
+mod replace;
 mod scrub;
 mod start;
 mod volume;
@@ -42,11 +46,13 @@ use toml::Spanned;
 pub use files::{ConfigFiles, Surroundings};
 pub use nvme::NvmeConfig;
 pub use page::PageConfig;
+pub use replace::{ReplaceConfig, SameBay};
 pub use start::{StartConfig, degraded_start};
 
 use nvme::RawNvme;
 use page::{RawPage, RawRoles};
 use plexum_schedule::ScrubConfig;
+use replace::RawReplace;
 use scrub::{RawScrub, ScrubPart};
 use start::RawStart;
 use volume::RawVolume;
@@ -60,6 +66,8 @@ pub struct Config {
     pub start: StartConfig,
     /// How volumes are scrubbed by themselves; none: only when somebody asks for it.
     pub scrub: Option<ScrubConfig>,
+    /// Which disks take the place of others by themselves.
+    pub replace: ReplaceConfig,
     /// Who may do what, and where the page is.
     pub page: PageConfig,
     /// Where volumes are found over NVMe/TCP.
@@ -98,6 +106,8 @@ struct RawFile {
     start: RawStart,
     #[serde(default)]
     scrub: RawScrub,
+    #[serde(default)]
+    replace: RawReplace,
     #[serde(default)]
     roles: RawRoles,
     #[serde(default)]
@@ -141,6 +151,7 @@ impl Config {
         let mut alarm = AlarmPart::default();
         let mut start = StartConfig::default();
         let mut scrub = ScrubPart::default();
+        let mut replace = ReplaceConfig::default();
         let mut page = PageConfig::default();
         let mut nvme = NvmeConfig::default();
         for (file, text) in &texts {
@@ -152,6 +163,7 @@ impl Config {
                 Ok(raw) => {
                     problems.extend(start.add(&raw.start, &source).err());
                     problems.extend(scrub.add(&raw.scrub, &source).err());
+                    problems.extend(replace.add(&raw.replace, &source).err());
                     problems.extend(page.add_roles(&raw.roles, &source).err());
                     problems.extend(page.add_page(&raw.page, &source).err());
                     problems.extend(nvme.add(&raw.nvme, &source).err());
@@ -182,6 +194,7 @@ impl Config {
             alarm,
             start,
             scrub,
+            replace,
             page,
             nvme,
         };
@@ -196,7 +209,7 @@ impl Config {
                 Transport::Program { command } | Transport::Sendmail { command, .. } => {
                     command.first()
                 }
-                Transport::Journal | Transport::Webhook { .. } => None,
+                Transport::Journal | Transport::Smtp(_) | Transport::Webhook { .. } => None,
             };
             (format!("channel {}", channel.name), program)
         });

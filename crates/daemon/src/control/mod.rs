@@ -4,6 +4,7 @@ pub mod access;
 pub mod alarm_request;
 mod alarm_routes;
 pub(crate) mod answers;
+pub(crate) mod asked;
 pub mod event;
 pub mod events;
 pub(crate) mod metrics;

@@ -11,6 +11,7 @@ use axum::{Extension, Json};
 use serde_json::{Value, json};
 
 use super::access::{Caller, Role};
+use super::asked::{Asked, change};
 use super::reach::{Reach, answer_of, ask, refuse, respond};
 use super::request::{Action, Answer, Request};
 use crate::problem::{Code, Problem};
@@ -99,11 +100,24 @@ pub(super) async fn requests(
 pub(super) async fn act(
     reach: Reach,
     action: &'static str,
-    volume: String,
+    from: (
+        UrlPath<String>,
+        Extension<Caller>,
+        Query<BTreeMap<String, String>>,
+    ),
     body: Bytes,
 ) -> Response {
+    let (UrlPath(volume), Extension(caller), Query(mut query)) = from;
     match parse_action(action, &body) {
-        Ok(action) => ask(&reach, Request::Act { volume, action }).await,
+        Ok(action) => {
+            let why = query.remove("why");
+            let asked = Asked {
+                volume,
+                action,
+                why,
+            };
+            respond(change(&reach, &caller, asked).await)
+        }
         Err(problem) => refuse(&problem),
     }
 }

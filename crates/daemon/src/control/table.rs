@@ -1,10 +1,13 @@
 //! All routes, one table: what each is called, what it does, which role it needs, what goes in and comes out. The
 //! server, the check of roles and the OpenAPI document are made from it, so that none of them knows another route.
 
+use std::collections::BTreeMap;
+
+use axum::Extension;
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path as UrlPath, Request, State};
+use axum::extract::{DefaultBodyLimit, Path as UrlPath, Query, Request, State};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -24,6 +27,11 @@ const RESET: Parameter = Parameter {
     name: "reset",
     kind: "boolean",
     what: "count anew afterwards; needs the role operate",
+};
+const WHY: Parameter = Parameter {
+    name: "why",
+    kind: "string",
+    what: "why it is done: told with the event",
 };
 const FOLLOW: Parameter = Parameter {
     name: "follow",
@@ -52,11 +60,16 @@ macro_rules! change {
                 $role,
                 $what,
                 post(
-                    |State(reach): State<Reach>, UrlPath(volume): UrlPath<String>, body: Bytes| {
-                        act(reach, $word, volume, body)
+                    |State(reach): State<Reach>,
+                     volume: UrlPath<String>,
+                     caller: Extension<Caller>,
+                     query: Query<BTreeMap<String, String>>,
+                     body: Bytes| {
+                        act(reach, $word, (volume, caller, query), body)
                     },
                 ),
             )
+            .asks(&[WHY])
             .takes($schema)
             .gives(Out::Json($out)),
             Route::post(
@@ -179,11 +192,14 @@ fn volumes() -> Vec<Route> {
             Administer,
             "Stop a volume cleanly; it stays stopped over starts",
             post(
-                |State(reach): State<Reach>, UrlPath(volume): UrlPath<String>, body: Bytes| {
-                    act(reach, "stop", volume, body)
-                },
+                |State(reach): State<Reach>,
+                 volume: UrlPath<String>,
+                 caller: Extension<Caller>,
+                 query: Query<BTreeMap<String, String>>,
+                 body: Bytes| { act(reach, "stop", (volume, caller, query), body) },
             ),
         )
+        .asks(&[WHY])
         .gives(Out::Json("Done")),
     ]
 }

@@ -5,12 +5,14 @@
 //! - no disk is woken: smartctl is told to leave a sleeping one alone, and is only called for a disk that was in use
 //!   just now.
 
+mod blank;
 mod facts;
 mod find;
 mod settings;
 mod smart;
 mod status;
 
+pub use blank::first_written;
 pub use facts::disk_facts;
 pub use find::{FoundDisk, find_disks};
 pub use settings::DiskSettings;

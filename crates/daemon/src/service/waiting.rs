@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::find::Present;
 use super::returns::Returns;
+use super::same_bay::Plugged;
 use crate::expected::{Expected, Wanted};
 use crate::problem::Problem;
 
@@ -46,6 +47,8 @@ pub(super) struct Entry {
     pub(super) waits_since: Option<(BTreeSet<String>, Moment)>,
     /// Who has returned lately.
     pub(super) returns: Returns,
+    /// New disks in bays of its slots that were looked at.
+    pub(super) looked_at: BTreeSet<Plugged>,
 }
 
 impl Entry {
@@ -57,6 +60,7 @@ impl Entry {
             missing: Vec::new(),
             waits_since: None,
             returns: Returns::default(),
+            looked_at: BTreeSet::new(),
         }
     }
 

@@ -99,7 +99,11 @@ impl Service {
                     continue; // it is being closed
                 };
                 self.learn(&status);
-                for member in self.returned(&status).await {
+                let returned = self.returned(&status).await;
+                if returned.is_empty() {
+                    self.take_same_bay(&hosted, &status).await;
+                }
+                for member in returned {
                     take_back(&self.host, &hosted, member).await;
                 }
             }

@@ -13,14 +13,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use plexum_block::clock::Clock;
-use plexum_engine::state::Standing;
+use plexum_engine::state::{FailCause, Standing};
 use plexum_engine::volume::MemberStatus as EngineMember;
+use plexum_inventory::Transport;
 use plexum_inventory::health::{Reading, Report, Silence, Verdict};
 
 use super::advice::shell_word;
 use super::member_disks::{Asked, Seen};
 use super::served::Served;
 use super::status::{Finding, MemberStatus};
+use crate::control::event::cause_words;
 use crate::control::events::EventHub;
 use crate::disk::{DiskSettings, DiskStatus, FormerDisk, ask, beside, find_disks};
 
@@ -57,6 +59,7 @@ impl Served {
         while !self.has_ended.get() {
             let change = self.volume.changes();
             self.find_new(&settings).await;
+            self.note_pulled(&settings, &events).await;
             let is_any = self.note_disks();
             self.ask_due(&settings, &events).await;
             if self.has_ended.get() {
@@ -113,6 +116,46 @@ impl Served {
             };
             seen.insert(member.id.0, entry);
         }
+    }
+
+    /// A member that failed, and whose disk has left the machine since, was pulled: requests that are under way then
+    /// end in many ways. That is why it has failed, and it may come back like any other that was unplugged.
+    async fn note_pulled(&self, settings: &DiskSettings, events: &EventHub) {
+        let failed = self.failed_disks();
+        if failed.is_empty() {
+            return;
+        }
+        // The kernel gives the name to nobody else while the member is open here.
+        let class = settings.roots.sys().join("class/block");
+        let is_gone = move |disk: &str| matches!(class.join(disk).try_exists(), Ok(false));
+        let looking = beside("disks", move || {
+            let gone = failed.into_iter().filter(|(_, disk)| is_gone(disk));
+            gone.map(|(member, _)| member).collect::<Vec<_>>()
+        });
+        let Either::Left((Ok(gone), _)) = select(looking, pin!(self.ended.changed())).await else {
+            return;
+        };
+        for member in gone {
+            self.note_cause(&member, FailCause::Gone);
+            let text = format!("the disk of {member}, which has failed, has left the machine");
+            let time_s = self.clock.wall_seconds();
+            events.publish(time_s, self.name(), "disk_left", text, Some(member));
+        }
+    }
+
+    /// Members that failed in a request, each with the kernel's name of its disk.
+    fn failed_disks(&self) -> Vec<(String, String)> {
+        let members = self.known_members();
+        let all = self.disks.0.borrow();
+        let failed = members.iter().filter(|member| !is_in_use(member));
+        let failed = failed.filter_map(|member| {
+            let name = member.name.clone()?;
+            let cause = self.memory.cause(&name)?;
+            let is_settled = [FailCause::Gone, FailCause::Asked].map(cause_words);
+            let disk = all.get(&member.id.0)?.disk.as_ref()?;
+            (!is_settled.contains(&&*cause)).then(|| (name, disk.identity.name.clone()))
+        });
+        failed.collect()
     }
 
     /// Notes which slots have which disk in use, and who does I/O. Says whether there is any disk.
@@ -193,7 +236,9 @@ impl Served {
                 ago: seen.asked.map(|at| now.since(at)),
                 read_s: known.read_s(),
             };
-            let is_due = seen.is_busy && asked.is_old(now_s);
+            // A disk of a virtual machine has nothing to say; who does not answer would be told as one that ails.
+            let can_tell = disk.identity.transport != Transport::Virtio;
+            let is_due = can_tell && seen.is_busy && asked.is_old(now_s);
             is_due.then(|| Due {
                 id: member.id.0,
                 slot,

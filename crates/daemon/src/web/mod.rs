@@ -26,10 +26,11 @@ use axum::response::sse::{Event as SseEvent, Sse};
 use axum::response::{Html as HtmlAnswer, IntoResponse, Response};
 use futures_util::future::{Either, select};
 use jiff::tz::TimeZone;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::control::access::{Caller, Role};
 use crate::control::alarm_request::{Acknowledge, AlarmRequest};
+use crate::control::asked::{Asked, change};
 use crate::control::reach::{Reach, answer_of, refuse, respond};
 use crate::control::request::{Action, Answer, Request};
 use crate::disk::{DiskSettings, find_disks};
@@ -165,7 +166,16 @@ async fn carry_out_now(reach: &Reach, caller: &Caller, body: &[u8]) -> Answer {
     plan.check(wish.typed.as_deref())?;
     let volume = wish.volume.clone();
     let request = match (wish.action.as_str(), wish.change()?) {
-        (_, Some(action)) => Request::Act { volume, action },
+        (_, Some(action)) => {
+            let why = wish.why.clone();
+            let asked = Asked {
+                volume,
+                action,
+                why,
+            };
+            let told = change(reach, caller, asked).await?;
+            return Ok(json!({"message": message_in(&told)}));
+        }
         ("start", None) => Request::Start { volume },
         _ => Request::Alarm(AlarmRequest::Acknowledge {
             id: wish.id.unwrap_or_default(),
@@ -176,8 +186,12 @@ async fn carry_out_now(reach: &Reach, caller: &Caller, body: &[u8]) -> Answer {
         }),
     };
     let told = answer_of(reach, request).await?;
-    let message = told["message"].as_str().unwrap_or("it is done").to_owned();
-    Ok(json!({"message": message}))
+    Ok(json!({"message": message_in(&told)}))
+}
+
+/// What an answer says, for people.
+fn message_in(told: &Value) -> &str {
+    told["message"].as_str().unwrap_or("it is done")
 }
 
 /// What is wished, and its plan; whoever asks has the role that it needs.

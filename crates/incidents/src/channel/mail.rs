@@ -19,7 +19,7 @@ pub struct Addresses {
 /// Source: RFC 5322; RFC 2047 for a subject that is not ASCII.
 #[must_use]
 pub fn mail(message: &Message, addresses: &Addresses) -> String {
-    let domain = domain(&message.host);
+    let domain = host_of(&message.host);
     let number = |id: &str| format!("<{id}@{domain}.plexum>");
     // Nobody has to have got the first one: a common ancestor is enough to make a thread.
     let thread = number(&format!("{}-{:x}", message.incident, message.opened.0));
@@ -44,8 +44,8 @@ pub fn mail(message: &Message, addresses: &Addresses) -> String {
     text
 }
 
-/// The host's name with nothing in it that a message number may not have.
-fn domain(host: &str) -> String {
+/// The host's name with nothing in it that a message number or an address may not have.
+pub(super) fn host_of(host: &str) -> String {
     let allowed = host
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || *c == '-');

@@ -3,4 +3,5 @@
 pub mod journal;
 pub mod mail;
 pub mod program;
+pub mod smtp;
 pub mod webhook;

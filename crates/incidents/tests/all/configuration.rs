@@ -1,5 +1,6 @@
 //! The part `[alarm]` of the configuration: what it gives, and what is said when it is wrong.
 
+use plexum_incidents::channel::smtp::MailTls;
 use plexum_incidents::channel::webhook::Service;
 use plexum_incidents::config::{AlarmConfig, AlarmPart, HeartbeatBy, HeartbeatConfig, Transport};
 use plexum_incidents::finding::Severity;
@@ -224,4 +225,49 @@ fn of_several_files_the_channels_add_up_and_the_later_word_counts() {
     assert_eq!(config.delays.hold_s, 7);
     assert_eq!(config.expected_missing_of("nas", "0a"), 1);
     assert_eq!(config.expected_missing_of("vault", "0b"), 2);
+}
+
+#[test]
+fn a_mail_server_is_read_and_never_gets_a_password_in_the_clear() {
+    let channel = |more: &str| {
+        let first = "[[alarm.channel]]\nname = \"post\"\nkind = \"smtp\"\n";
+        AlarmConfig::parse(&format!("{first}{more}"))
+    };
+    let usual = "url = \"smtp://mail.example.com:587/\"\nto = \"a@b.c, d@e.f\"\nfrom = \"n@b.c\"\n";
+    let Transport::Smtp(server) = &channel(usual).unwrap().channels[1].transport else {
+        panic!("another kind");
+    };
+    assert_eq!(server.url, "smtp://mail.example.com:587");
+    assert_eq!(server.to, ["a@b.c", "d@e.f"]);
+    assert_eq!(server.tls, MailTls::Required);
+    let login = "login-file = \"/etc/plexum/mail\"\n";
+    assert!(channel(&format!("{usual}{login}")).is_ok());
+    for (text, told) in [
+        (
+            format!("{usual}{login}tls = \"none\"\n"),
+            "line 7: login-file: a password",
+        ),
+        (format!("{usual}tls = \"maybe\"\n"), "line 7: tls: it is"),
+        (
+            usual.replace("n@b.c", "Nas <n@b.c>"),
+            "line 6: from: a bare address",
+        ),
+        (
+            usual.replace("a@b.c", "-a@b.c"),
+            "line 5: to: a bare address",
+        ),
+        (usual.replace("a@b.c, ", ","), "line 5: to: a bare address"),
+        (
+            usual.replace("smtp:", "http:"),
+            "line 4: url: an address is needed",
+        ),
+        (
+            usual.replace(":587/", "/x y"),
+            "line 4: url: an address is needed",
+        ),
+        (usual.replace("from = ", "room = "), "line 1: from: missing"),
+    ] {
+        let error = channel(&text).unwrap_err().to_string();
+        assert!(error.starts_with(told), "{error}");
+    }
 }

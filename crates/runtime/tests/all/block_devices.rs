@@ -174,3 +174,28 @@ fn a_device_that_has_shrunk_is_gone() {
         assert_eq!(read, Err(IoError::Gone));
     });
 }
+
+#[test]
+fn a_device_that_has_lost_its_length_is_gone_whatever_the_kernel_answers() {
+    if !is_root() {
+        return;
+    }
+    on_both(async |handle| {
+        let disk = Loop::new(4 * MIB, &[]);
+        let options = OpenOptions::read_write();
+        let device = FileDevice::open(&handle, &disk.device, &options).unwrap();
+        let pool = pool();
+        // As the kernel does with a disk that is being pulled: no length first, no device later.
+        let backing = std::fs::File::options().write(true).open(&disk.backing);
+        backing.unwrap().set_len(0).unwrap();
+        run(
+            "losetup",
+            &["--set-capacity", disk.device.to_str().unwrap()],
+        );
+        let data = pool.copy_of(&pattern(1, 4096)).freeze();
+        let written = device.write(MIB, data, Fua::No).await;
+        assert_eq!(written, Err(IoError::Gone));
+        let read = device.read(0, pool.take(4096)).await.map(|_| ());
+        assert_eq!(read, Err(IoError::Gone));
+    });
+}

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use plexum_incidents::channel::webhook::{Request, request};
-use plexum_incidents::channel::{journal, mail, program};
+use plexum_incidents::channel::{journal, mail, program, smtp};
 use plexum_incidents::config::{HeartbeatBy, Transport};
 use plexum_incidents::message::Message;
 
@@ -37,6 +37,10 @@ pub(super) fn send(transport: &Transport, message: &Message) -> Result<String, S
                 from: from.clone(),
             };
             answer_of(command_of(command)?, mail::mail(message, &addresses))
+        }
+        Transport::Smtp(server) => {
+            let start = smtp::start(message, server);
+            answer_of(command_of(&start.command)?, start.input)
         }
         Transport::Webhook {
             service,
