@@ -29,7 +29,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const ALL: [&Target; 29] = [
+pub const ALL: [&Target; 30] = [
     &md::SUPERBLOCK,
     &md::BITMAP,
     &md::BAD_BLOCKS,
