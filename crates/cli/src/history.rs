@@ -38,7 +38,7 @@ pub fn keep(noted: Option<Noted>, screen: &Screen) {
     if let Some(noted) = noted
         && let Err(reason) = noted.changes.keep(&noted.note)
     {
-        screen.note(&format!("the change is not in the history: {reason}"));
+        screen.note(format!("the change is not in the history: {reason}"));
     }
 }
 

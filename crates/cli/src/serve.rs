@@ -207,10 +207,9 @@ fn run_datasets(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
         datasets: args.dataset.clone(),
         members: args.members.clone(),
         txg: args.txg,
-        access: if args.write {
-            Access::ReadWrite
-        } else {
-            Access::ReadOnly
+        access: match args.write {
+            true => Access::ReadWrite,
+            false => Access::ReadOnly,
         },
         trust: args.trust.into(),
         name: args.name.clone(),
@@ -225,11 +224,8 @@ fn run_datasets(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
     };
     if common.dry_run {
         rehearse_dataset(&request)?;
-        screen.line(format!(
-            "would serve {} of {}",
-            args.dataset.join(" "),
-            args.members.join(" ")
-        ));
+        let (names, members) = (args.dataset.join(" "), args.members.join(" "));
+        screen.line(format!("would serve {names} of {members}"));
         let fields = json!({"command": "serve", "datasets": args.dataset, "dataset": args.dataset.first(),
             "members": args.members});
         screen.object(&object("plan", args.name.as_deref(), fields));

@@ -213,9 +213,8 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
     // Before clients are let in: who reaches the volume can ask about it at once.
     let controls = served.volumes.iter().map(|volume| volume.control.clone());
     let control = ControlServer::start(controls.collect(), post, EventHub::default())?;
-    let sockets: BTreeSet<&PathBuf> = served.volumes.iter().map(|volume| &volume.socket).collect();
     let mut acceptors = Vec::new();
-    for socket in sockets {
+    for socket in served.sockets() {
         let listener = bind_unix(&handle, socket)?;
         let take = serve_each(&handle, &served.server);
         acceptors.push(accept(&handle, listener, Rc::default(), take));
@@ -431,9 +430,14 @@ impl Served {
         Ok(())
     }
 
+    /// The sockets for clients, each once.
+    fn sockets(&self) -> BTreeSet<&PathBuf> {
+        self.volumes.iter().map(|volume| &volume.socket).collect()
+    }
+
     fn remove_sockets(&self) {
-        for volume in &self.volumes {
-            let _ = std::fs::remove_file(&volume.socket);
+        for socket in self.sockets() {
+            let _ = std::fs::remove_file(socket);
         }
     }
 

@@ -7,9 +7,9 @@
 use plexum_block::device::Device;
 use plexum_format::zfs::PointerImage;
 
-use crate::create::Identities;
 use crate::dsl::{self, dir, kind, root_of, set};
 use crate::error::PoolError;
+use crate::numbers::Identities;
 use crate::seed::Seed;
 use crate::snapshot::{Found, Now, PROPERTIES, split};
 use crate::state::WritablePool;
@@ -235,7 +235,7 @@ impl<D: Device> WritablePool<D> {
         let mut lists = self.lists(wall_s);
         let deadlist = lists.open(dnode.bonus_word(set::DEADLIST)).await?;
         lists.remove(&deadlist).await?;
-        self.follow(origin, head, 0).await?;
+        self.follow(origin, (head, 0)).await?;
         self.add_words(origin, &[(set::CHILD_COUNT, -1)]).await?;
         let origin_dir = self.word(origin, set::DIR).await?;
         let clones = self.word(origin_dir, dir::CLONES).await?;

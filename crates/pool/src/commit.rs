@@ -19,6 +19,7 @@ use plexum_format::zfs::{NewObject, NvList, NvValue, PointerImage};
 use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
 use crate::ground::{Leaf, Shapes, Writes};
+use crate::numbers::{SPACE_MAP_BLOCK_BYTES, SPACE_MAP_HEAD_BYTES};
 use crate::space::{Copies, Purpose};
 use crate::state::{ConfigState, Pending, WritablePool};
 use crate::tree::{Addresses, BlockKey, SET_BLOCK, Sums, Writer, grow, pointer_to, touched};
@@ -27,14 +28,8 @@ use crate::tree::{Addresses, BlockKey, SET_BLOCK, Sums, Writer, grow, pointer_to
 const OWN_COPIES: usize = 3;
 const METADATA_COPIES: usize = 2;
 const DATA_COPIES: usize = 1;
-/// Bytes of a block of a space map.
-pub(crate) const SPACE_MAP_BLOCK_BYTES: u64 = 4096;
-/// Bytes of the header of a space map in its bonus area, without a histogram.
-pub(crate) const SPACE_MAP_HEAD_BYTES: usize = 24;
 /// Rounds of planning: each adds something, and one or two are usual.
 const ROUNDS_MAX: usize = 64;
-/// Bytes of a block of the configuration.
-pub(crate) const CONFIG_BLOCK_BYTES: u64 = 16 << 10;
 
 impl<D: Device> WritablePool<D> {
     /// Its name.

@@ -11,10 +11,10 @@ use plexum_block::device::Device;
 use plexum_format::zfs::zap_write::MicroHead;
 use plexum_format::zfs::{NvList, NvValue, PlexKind};
 
-use crate::commit::CONFIG_BLOCK_BYTES;
 use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, PlexGround};
+use crate::numbers::{CONFIG_BLOCK_BYTES, Identities};
 use crate::seed::Seed;
 use crate::set::SetState;
 use crate::space::{Metaslab, Space, metaslab_shift};
@@ -103,20 +103,6 @@ pub struct NewPool {
     pub seed: u64,
     /// Name of this machine, for the labels.
     pub host: String,
-}
-
-/// Numbers out of a seed.
-pub(crate) struct Identities(pub u64);
-
-impl Identities {
-    /// The next one; never zero.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ mixed >> 31).max(1)
-    }
 }
 
 /// Whether OpenZFS takes this as the name of a pool, and why not.

@@ -14,6 +14,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod branch;
+mod chain;
 mod check;
 mod commit;
 mod create;
@@ -28,6 +29,7 @@ mod members;
 #[path = "../tests/common/memory.rs"]
 mod memory;
 mod missed;
+mod numbers;
 mod open;
 mod rename;
 mod replay;
@@ -39,6 +41,7 @@ mod space_map;
 mod spans;
 mod state;
 mod tree;
+mod txgs;
 mod upkeep;
 mod volume;
 

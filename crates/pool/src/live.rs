@@ -103,7 +103,7 @@ impl<D: Device, C: Clock> LivePool<D, C> {
         loop {
             let begin = async |pool: &mut WritablePool<D>| {
                 let is_whole = pool.members_behind().is_empty();
-                Ok((!is_whole).then(|| pool.begin_walk(Task::Resilver)))
+                Ok((!is_whole).then(|| pool.begin_walk(Task::Rebuild)))
             };
             let Some(mut walk) = self.with(begin).await? else {
                 return Ok(None);

@@ -24,15 +24,15 @@ use plexum_format::zfs::intent::{
     WRITE_RECORD_BYTES, encode,
 };
 
-use crate::create::Identities;
+use crate::chain::Log;
 use crate::dsl::kind;
 use crate::error::PoolError;
 use crate::ground::Writes;
+use crate::numbers::DATA_OBJECT;
 use crate::space::Purpose;
-use crate::spans::Spans;
 use crate::state::{ConfigState, WritablePool};
 use crate::tree::pointer_for;
-use crate::volume::{DATA_OBJECT, OpenVolume};
+use crate::volume::OpenVolume;
 
 /// Where an object set has the header of its log.
 pub(crate) const LOG_HEAD: Range<usize> = DNODE_BYTES..DNODE_BYTES + LOG_HEAD_BYTES;
@@ -56,66 +56,6 @@ pub enum Logged {
     Durable,
     /// The log does not serve for it: it takes a commit.
     NeedsCommit,
-}
-
-/// The log of a volume.
-pub(crate) struct Log {
-    /// The first two words of all pointers of the chain.
-    words: [u64; 2],
-    /// The next block, which is allocated and empty; a hole: the next commit begins a chain.
-    next: PointerImage,
-    /// Number of the last record.
-    sequence: u64,
-    /// Blocks that hold something which is not committed.
-    used: Vec<PointerImage>,
-    used_bytes: u64,
-    /// What was written and trimmed since the last flush.
-    written: Spans,
-    trimmed: Spans,
-}
-
-impl Log {
-    fn new(seed: u64) -> Self {
-        let mut identities = Identities(seed);
-        Self {
-            words: [identities.next(), identities.next()],
-            next: PointerImage::HOLE,
-            sequence: 0,
-            used: Vec::new(),
-            used_bytes: 0,
-            written: Spans::default(),
-            trimmed: Spans::default(),
-        }
-    }
-
-    /// Notes a write.
-    pub fn write(&mut self, range: Range<u64>) {
-        cut(&mut self.trimmed, &range);
-        cut(&mut self.written, &range);
-        let _ = self.written.add(range);
-    }
-
-    /// Notes a trim.
-    pub fn trim(&mut self, range: Range<u64>) {
-        cut(&mut self.written, &range);
-        cut(&mut self.trimmed, &range);
-        let _ = self.trimmed.add(range);
-    }
-
-    fn is_clean(&self) -> bool {
-        self.written.is_empty() && self.trimmed.is_empty()
-    }
-
-    /// Everything that was noted is durable.
-    fn clean(&mut self) {
-        (self.written, self.trimmed) = (Spans::default(), Spans::default());
-    }
-}
-
-fn cut(spans: &mut Spans, range: &Range<u64>) {
-    for part in spans.within(range) {
-        let _ = spans.take(part);
-    }
 }
 
 /// Bytes of a log block for so many bytes of records.
@@ -283,7 +223,7 @@ impl<D: Device> WritablePool<D> {
         (dataset, block_bytes): (u64, u64),
         writes: &mut Writes,
     ) -> Result<(), PoolError> {
-        let changes = self.changes_of(dataset, block_bytes).await?;
+        let changes = self.changes_of((dataset, block_bytes)).await?;
         let txg = self.txg + 1;
         let log = self
             .logs
@@ -340,8 +280,7 @@ impl<D: Device> WritablePool<D> {
     /// What has to be logged of a volume, in any order: the parts do not overlap.
     async fn changes_of(
         &self,
-        dataset: u64,
-        block_bytes: u64,
+        (dataset, block_bytes): (u64, u64),
     ) -> Result<Vec<LogChange>, PoolError> {
         let (log, set) = (&self.logs[&dataset], &self.sets[&dataset]);
         let placed = set.changed.get(&DATA_OBJECT).map(|changed| &changed.placed);

@@ -11,12 +11,14 @@ use std::rc::Rc;
 use plexum_block::device::Device;
 use plexum_format::zfs::{LABEL_BYTES, label_offsets};
 
-use crate::create::{GroupKind, Identities, NewMember, group_bytes};
+use crate::create::{GroupKind, NewMember, group_bytes};
 use crate::error::PoolError;
 use crate::ground::Leaf;
-use crate::missed::{MissedTxgs, leaf_mut, leaf_of};
+use crate::missed::{leaf_mut, leaf_of};
+use crate::numbers::Identities;
 use crate::snapshot::Now;
 use crate::state::{ConfigState, WritablePool};
+use crate::txgs::MissedTxgs;
 use crate::upkeep::{Task, UpkeepReport};
 
 /// Where a member is: plex and slot.

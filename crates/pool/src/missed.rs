@@ -17,44 +17,14 @@ use plexum_format::zfs::spacemap::{Change, decode, encode};
 use plexum_format::zfs::{NvList, NvValue};
 use plexum_zfs::MemberState;
 
-use crate::commit::{SPACE_MAP_BLOCK_BYTES, SPACE_MAP_HEAD_BYTES};
 use crate::dsl::{kind, object};
 use crate::error::PoolError;
-use crate::spans::Spans;
+use crate::numbers::{SPACE_MAP_BLOCK_BYTES, SPACE_MAP_HEAD_BYTES};
 use crate::state::{ConfigState, WritablePool};
+use crate::txgs::MissedTxgs;
 
 /// Longest record of what a member missed that is read.
 const MISSED_BYTES_MAX: u64 = 16 << 20;
-
-/// What a member missed.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct MissedTxgs {
-    pub txgs: Spans,
-    /// The object that says so; 0: none yet.
-    pub object: u64,
-    /// Whether it says something else.
-    pub is_changed: bool,
-}
-
-impl MissedTxgs {
-    /// Adds transaction groups, whether they are in it already or not.
-    pub fn add(&mut self, range: Range<u64>) {
-        let known: u64 = self
-            .txgs
-            .within(&range)
-            .iter()
-            .map(|part| part.end - part.start)
-            .sum();
-        if known == range.end - range.start {
-            return;
-        }
-        for part in self.txgs.within(&range) {
-            let _ = self.txgs.take(part);
-        }
-        let _ = self.txgs.add(range);
-        self.is_changed = true;
-    }
-}
 
 /// What members missed as their roots tell, by their identity.
 pub(crate) type Behind = BTreeMap<u64, Range<u64>>;

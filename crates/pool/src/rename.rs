@@ -4,9 +4,9 @@ use plexum_block::device::Device;
 
 use crate::dsl::{dir, set};
 use crate::error::PoolError;
+use crate::numbers::PROPERTIES_OBJECT;
 use crate::snapshot::check_component;
 use crate::state::WritablePool;
-use crate::volume::PROPERTIES_OBJECT;
 
 /// Whether a volume may become smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

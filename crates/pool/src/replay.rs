@@ -14,10 +14,11 @@ use plexum_format::zfs::intent::{LogChange, LogHead, LogRecord};
 use crate::dsl;
 use crate::error::PoolError;
 use crate::log::LOG_HEAD;
+use crate::numbers::{DATA_OBJECT, SET_VOLUME, TYPE_OFFSET};
 use crate::set::SetState;
 use crate::state::WritablePool;
 use crate::tree::Source;
-use crate::volume::{DATA_OBJECT, OpenVolume, SET_VOLUME, TYPE_OFFSET};
+use crate::volume::OpenVolume;
 
 /// Most blocks of a log, and data sets of a pool, that are followed.
 const MANY_MAX: usize = 1 << 17;

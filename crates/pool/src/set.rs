@@ -16,8 +16,8 @@ use plexum_format::zfs::zap_write::{MicroHead, encode_micro, micro_head};
 use plexum_format::zfs::{DnodeImage, NewObject, PointerImage};
 
 use crate::error::PoolError;
+use crate::numbers::TYPE_OFFSET;
 use crate::tree::{Changes, Grown, KIND_DNODES, Source, Writer, pointer_to};
-use crate::volume::TYPE_OFFSET;
 
 /// Bytes of the block of a new object set.
 const SET_BYTES: usize = 4096;

@@ -12,10 +12,10 @@
 use plexum_block::device::Device;
 use plexum_format::zfs::{DnodeImage, PointerImage};
 
-use crate::create::Identities;
 use crate::deadlist::Lists;
 use crate::dsl::{self, add_word, dir, kind, root_of, set};
 use crate::error::PoolError;
+use crate::numbers::Identities;
 use crate::seed::Seed;
 use crate::state::WritablePool;
 use crate::tree::Sums;
@@ -242,7 +242,7 @@ impl<D: Device> WritablePool<D> {
         changed
             .dnode
             .set_bonus_pointer(set::ROOT, &root_of(&before));
-        self.follow(previous, head, number).await?;
+        self.follow(previous, (head, number)).await?;
         let mut lists = self.lists(now.wall_s);
         let old = lists.open(before.bonus_word(set::DEADLIST)).await?;
         let mut keys: std::collections::BTreeSet<u64> = old.lists.keys().copied().collect();
@@ -265,8 +265,7 @@ impl<D: Device> WritablePool<D> {
     pub(crate) async fn follow(
         &mut self,
         snapshot: u64,
-        old: u64,
-        new: u64,
+        (old, new): (u64, u64),
     ) -> Result<(), PoolError> {
         let dnode = self.meta.dnode(&self.source, snapshot).await?;
         if dnode.bonus_word(set::NEXT) == old {
@@ -325,7 +324,7 @@ impl<D: Device> WritablePool<D> {
         );
         let before = self.meta.dnode(&self.source, previous).await?;
         let is_branch = before.bonus_word(set::NEXT) != number;
-        self.follow(previous, number, next).await?;
+        self.follow(previous, (number, next)).await?;
         let words = [(set::PREVIOUS, previous), (set::PREVIOUS_TXG, previous_txg)];
         self.set_words(next, &words).await?;
         let later = self.word(next, set::DEADLIST).await?;
@@ -343,9 +342,9 @@ impl<D: Device> WritablePool<D> {
         }
         let directory = gone.bonus_word(set::DIR);
         self.free(&freed, (directory, dir::BY_SNAPSHOTS)).await?;
-        self.fold_clones(directory, gone.bonus_word(set::CREATED_TXG), wall_s)
+        self.fold_clones(directory, (gone.bonus_word(set::CREATED_TXG), wall_s))
             .await?;
-        self.adjust_next(found, next, wall_s).await?;
+        self.adjust_next(found, (next, wall_s)).await?;
         let names = self.word(found.head, set::SNAPSHOT_NAMES).await?;
         self.meta.zap_remove(&self.source, names, name).await?;
         for word in [set::NEXT_CLONES, PROPERTIES] {
@@ -361,8 +360,7 @@ impl<D: Device> WritablePool<D> {
     async fn adjust_next(
         &mut self,
         found: &Found,
-        next: u64,
-        wall_s: u64,
+        (next, wall_s): (u64, u64),
     ) -> Result<(), PoolError> {
         let gone = &found.dnode;
         let after = self.word(next, set::NEXT).await?;
@@ -397,8 +395,7 @@ impl<D: Device> WritablePool<D> {
     async fn fold_clones(
         &mut self,
         directory: u64,
-        key: u64,
-        wall_s: u64,
+        (key, wall_s): (u64, u64),
     ) -> Result<(), PoolError> {
         let mut work = vec![directory];
         let mut seen = std::collections::BTreeSet::new();

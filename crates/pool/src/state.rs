@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plexum_format::zfs::NvList;
 
+use crate::chain::Log;
 use crate::ground::Ground;
-use crate::log::Log;
-use crate::missed::MissedTxgs;
 use crate::set::SetState;
 use crate::space::Space;
 use crate::tree::Source;
+use crate::txgs::MissedTxgs;
 
 /// What the configuration in labels has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,7 @@ const REASONS_MAX: usize = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Gives members what they missed.
-    Resilver,
+    Rebuild,
     /// Reads all copies and columns, and writes those again that are wrong.
     Scrub,
     /// Gives a member of this identity everything.
@@ -125,7 +125,7 @@ impl<D: Device> WritablePool<D> {
         self.ground.flush().await?;
         self.space.release();
         let is_whole = walk.is_done() && walk.report.lost_count == 0;
-        if walk.task == Task::Resilver && is_whole {
+        if walk.task == Task::Rebuild && is_whole {
             for leaf in self.ground.leaves().filter(|leaf| leaf.is_in()) {
                 let Some(missed) = self.missed.get_mut(&leaf.guid) else {
                     continue;
@@ -193,7 +193,7 @@ impl<D: Device> WritablePool<D> {
 
     /// Whether the block, or something below it, is to be looked at: nothing below was born later.
     fn concerns(&self, task: Task, pointer: &PointerImage) -> bool {
-        if task != Task::Resilver {
+        if task != Task::Rebuild {
             return true;
         }
         let missed = self.missed.values().filter_map(|missed| {
@@ -221,7 +221,7 @@ impl<D: Device> WritablePool<D> {
         };
         let is_behind = |guid: u64| match task {
             Task::Fill(new) => new == guid,
-            Task::Resilver => {
+            Task::Rebuild => {
                 let missed = self.missed.get(&guid);
                 missed.is_some_and(|missed| missed.txgs.overlaps(&(birth..birth + 1)))
             }

@@ -14,20 +14,16 @@ use plexum_block::device::Device;
 use plexum_format::zfs::NewObject;
 use plexum_format::zfs::zap_write::MicroHead;
 
-use crate::create::{GroupKind, Identities};
+use crate::create::GroupKind;
 use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
+use crate::numbers::{DATA_OBJECT, Identities, PROPERTIES_OBJECT, SET_VOLUME, TYPE_OFFSET};
 use crate::seed::Seed;
 use crate::set::SetState;
 use crate::space::Purpose;
 use crate::state::{ConfigState, WritablePool};
 use crate::tree::{Grown, pointer_to};
 
-pub(crate) const DATA_OBJECT: u64 = 1;
-pub(crate) const PROPERTIES_OBJECT: u64 = 2;
-pub(crate) const SET_VOLUME: u64 = 3;
-/// Where the block of an object set says what it is.
-pub(crate) const TYPE_OFFSET: usize = 704;
 /// Blocks of volumes: powers of two in these borders.
 const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 512..=128 << 10;
 /// Longest name of a data set.

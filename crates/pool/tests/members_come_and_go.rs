@@ -63,7 +63,7 @@ async fn fail(disks: &[MemoryDisk], before: &[u8], operations: u64, failing: usi
     );
     write(&mut pool, &volume, &mut now, &mut rng, 3).await;
     pool.begin(7).await.unwrap();
-    let report = pool.walk_all(Task::Resilver, &mut |_| {}).await.unwrap();
+    let report = pool.walk_all(Task::Rebuild, &mut |_| {}).await.unwrap();
     assert_eq!(report.lost, Vec::<String>::new(), "{what}");
     pool.export(8).await.unwrap();
     assert!(pool.members_behind().is_empty(), "{what}");
@@ -206,7 +206,7 @@ fn what_a_member_missed_here_or_with_openzfs_is_made_good_here() {
                 pool.online(&member, 4).await.unwrap();
             }
             assert_eq!(pool.members_behind().len(), 1);
-            let report = pool.walk_all(Task::Resilver, &mut |_| {}).await.unwrap();
+            let report = pool.walk_all(Task::Rebuild, &mut |_| {}).await.unwrap();
             assert!(
                 report.repaired_bytes > 100_000 && report.lost_count == 0,
                 "{report:?}"

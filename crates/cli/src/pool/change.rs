@@ -294,7 +294,7 @@ pub fn member(which: MemberWord, args: &MemberChange, common: &Common, screen: &
                 if is_dry {
                     return Ok(json!({}));
                 }
-                let report = problem(pool.walk_all(Task::Resilver, &mut |_| {}).await)?;
+                let report = problem(pool.walk_all(Task::Rebuild, &mut |_| {}).await)?;
                 Ok(tell_lost(&report, screen))
             }
         },
@@ -370,7 +370,7 @@ pub fn scrub(args: &Scrub, common: &Common, screen: &Screen) -> Outcome {
         let wall_s = wall_seconds()?;
         problem(pool.begin(wall_s).await)?;
         if !pool.members_behind().is_empty() {
-            let report = problem(pool.walk_all(Task::Resilver, &mut |_| {}).await)?;
+            let report = problem(pool.walk_all(Task::Rebuild, &mut |_| {}).await)?;
             tell_lost(&report, screen);
         }
         let report = problem(pool.walk_all(Task::Scrub, &mut |_| {}).await)?;

@@ -156,6 +156,10 @@ impl<D: Device> Check<D> {
             let dead = self
                 .data_set(&what, &dataset, origin_txg, next.as_ref(), &mut parts)
                 .await;
+            // Of a snapshot the header means nothing.
+            if next.is_none() {
+                self.log(&what, &root_of(&dataset)).await;
+            }
             for (_, pointer) in &dead {
                 if pointer.birth_txg() > origin_txg {
                     parts.snapshots.add(Sums::of(&self.shapes, pointer));
@@ -184,10 +188,6 @@ impl<D: Device> Check<D> {
             previous_txg
         };
         let walked = self.set_since(what, &root, since).await;
-        // Of a snapshot the header means nothing.
-        if next.is_none() && !root.is_hole() {
-            self.log(what, &root).await;
-        }
         let sums = [
             (
                 set::REFERENCED,
