@@ -11,17 +11,23 @@
 //! Source: md-reshape.md sections 1, 3 and 8.
 
 mod fields;
+mod goal;
 mod ledger;
+mod level;
 mod open;
 mod plan;
 mod serve;
 mod situation;
+mod size;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use fields::{end, levelled, reshaped_offset_sectors};
+pub(crate) use fields::{end, reshaped_offset_sectors};
+pub use goal::{GOAL_BYTES, GOAL_SECTORS, Goal, Stand, goal_place};
 pub(crate) use ledger::Moving;
+pub(crate) use level::levelled;
 pub use open::{Beginning, open_reshaping};
 pub use plan::{LogNow, Move, Plan, PlanError, Relabel, Room, Shape, Situation, Wish, plan};
 pub use serve::Reshaping;
 pub use situation::situation;
+pub use size::{Alteration, Capacity, Resize, SizeWish, data_room_sectors, plan_size};

@@ -146,6 +146,33 @@ pub struct Relabel {
 }
 
 impl Relabel {
+    /// The way back.
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        Self {
+            before: self.after,
+            after: self.before,
+        }
+    }
+
+    /// From a RAID-6 whose Q has a member of its own to the RAID-5 of the others. `None`: it has none.
+    #[must_use]
+    pub fn without_q(before: &Shape) -> Option<Self> {
+        let layouts = Raid5Layout::ALL.iter().map(|(layout, ..)| *layout);
+        let organisations = layouts.map(Organisation::Raid5);
+        let organisation = organisations
+            .filter(|organisation| with_q(*organisation) == Some(before.organisation))
+            .next()?;
+        Some(Self {
+            before: *before,
+            after: Shape {
+                organisation,
+                member_count: before.member_count.checked_sub(1)?,
+                ..*before
+            },
+        })
+    }
+
     /// Whether an array of that address map stands where this begins: one that has not moved yet, or is labelled so
     /// already, does not.
     #[must_use]
@@ -178,6 +205,8 @@ pub struct Plan {
     pub before: Shape,
     /// As it will be.
     pub after: Shape,
+    /// Sectors used of each member.
+    pub component_sectors: u64,
     /// At once, before anything moves.
     pub first: Option<Relabel>,
     /// What moves.
@@ -211,7 +240,7 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-fn refuse<T>(message: String, hint: Option<&str>) -> Result<T, PlanError> {
+pub(super) fn refuse<T>(message: String, hint: Option<&str>) -> Result<T, PlanError> {
     Err(PlanError {
         message,
         hint: hint.map(str::to_owned),
@@ -261,6 +290,7 @@ pub fn plan(now: &Situation, wish: &Wish) -> Result<Plan, PlanError> {
         has_room_for_log: room.is_some_and(|room| room >= LOG_ROOM_SECTORS),
         before,
         after,
+        component_sectors: now.component_sectors,
         first,
         movement,
         last,

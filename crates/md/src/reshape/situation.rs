@@ -3,6 +3,7 @@
 use plexum_format::md::{Role, Superblock};
 use plexum_format::stripe_log::area::front_end_sector;
 
+use super::goal::GOAL_SECTORS;
 use super::plan::{LogNow, PlanError, Room, Shape, Situation};
 
 /// What the superblocks of all members say together, spares included. `bitmap_sectors`: what the bitmap takes, its
@@ -69,7 +70,9 @@ pub fn situation(
 
 /// Free sectors of one member.
 fn room(superblock: &Superblock, bitmap_sectors: u64) -> Room {
-    let front_end = front_end_sector(superblock, bitmap_sectors);
+    // The page where its goal is kept is no room.
+    let front_end = front_end_sector(superblock, bitmap_sectors).next_multiple_of(GOAL_SECTORS);
+    let front_end = front_end + GOAL_SECTORS;
     let front = superblock.data_offset_sectors.saturating_sub(front_end);
     let back = superblock
         .data_size_sectors
