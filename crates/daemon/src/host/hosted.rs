@@ -124,6 +124,8 @@ pub struct Hosted {
     pub(super) duties: RefCell<Vec<JoinHandle<()>>>,
     /// How it is opened again.
     pub(super) request: RefCell<AssembleRequest>,
+    /// One at a time plans and begins another shape of it.
+    pub(super) growing: Mutex,
     /// One at a time opens it again.
     pub(super) reopening: Mutex,
     /// What is told of it while it is opened again.
@@ -153,6 +155,7 @@ impl Hosted {
             tasks: RefCell::default(),
             duties: RefCell::default(),
             request: RefCell::new(request),
+            growing: Mutex::new(),
             reopening: Mutex::new(),
             last_status: RefCell::default(),
             shut: RefCell::default(),
@@ -308,7 +311,7 @@ impl Hosted {
         }
     }
 
-    pub(super) fn is_closing(&self) -> Refusal {
+    pub(crate) fn is_closing(&self) -> Refusal {
         Refusal::IsClosing {
             name: self.name.clone(),
         }

@@ -15,14 +15,17 @@ mod admit;
 mod close;
 pub(crate) mod device;
 mod devices;
+mod goal;
 mod grow;
 mod hosted;
 pub(crate) mod listen;
+mod plan_told;
 mod refusal;
 mod registry;
 mod reopen;
 mod settings;
 mod shards;
+mod turn;
 
 pub use admit::Prepared;
 pub use close::Close;
