@@ -288,9 +288,9 @@ impl Window {
         }
     }
 
-    /// What is moved next, as volume addresses: not more than a step, nor than there is room for, and up to where no row
-    /// is cut where that is on the way. Empty at the end, and where the critical section comes next, which has to be
-    /// kept first.
+    /// What is moved next, as volume addresses: not more than a step, nor than there is room for, and up to where no
+    /// row is cut where that is on the way. Empty at the end, and where the critical section comes next, which has to
+    /// be kept first.
     #[must_use]
     pub fn next(&self, committed_bytes: u64) -> Range<u64> {
         assert!(

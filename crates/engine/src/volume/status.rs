@@ -128,11 +128,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 data_size_bytes: drive.as_ref().map_or(0, |drive| drive.data_size_bytes),
                 device_bytes: drive.as_ref().map_or(0, |drive| drive.info().size_bytes),
                 bad_bytes: drive.as_ref().map_or(0, |drive| {
-                    drive
-                        .bad_ranges()
-                        .iter()
-                        .map(|range| range.end - range.start)
-                        .sum()
+                    let bad = drive.bad_ranges();
+                    bad.iter().map(|range| range.end - range.start).sum()
                 }),
                 bad_ranges: drive
                     .as_ref()
