@@ -174,18 +174,13 @@ async fn build<D: Device, C: Clock>(
         let Some((member, record)) = used(assembly, index, side) else {
             continue;
         };
-        if record
-            .slot
-            .is_some_and(|slot| usize::from(slot) >= geometry.member_count())
-        {
+        let has_slot = |slot| usize::from(slot) < geometry.member_count();
+        if !record.slot.is_none_or(has_slot) {
             continue; // a slot that this side of a reshape does not have
         }
         let superblock = examined[index].superblock.clone();
-        let bad = match read_bad(&device, &pool, &superblock).await {
-            // A spare holds nothing: its list begins anew.
-            Err(_) if record.slot.is_none() => RangeSet::new(),
-            read => read.map_err(|error| error.of_member(index))?,
-        };
+        let bad = bad_of(&device, &pool, &superblock, &record).await;
+        let bad = bad.map_err(|error| error.of_member(index))?;
         let start = match side {
             Side::After => member.reshaped_offset_bytes,
             Side::Before => member.data_offset_bytes,
@@ -227,6 +222,19 @@ async fn build<D: Device, C: Clock>(
         options,
     };
     Ok(Volume::new(parts))
+}
+
+/// Bad ranges of a member. A spare holds nothing: its list begins anew where it cannot be read.
+async fn bad_of<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+    record: &MemberRecord,
+) -> Result<RangeSet, OpenError> {
+    match read_bad(device, pool, superblock).await {
+        Err(_) if record.slot.is_none() => Ok(RangeSet::new()),
+        read => read,
+    }
 }
 
 /// Where a change leads: what the freshest member says counts (W7).

@@ -28,6 +28,7 @@ mod holes_are_told_where_they_are;
 mod hot_spares_take_over;
 mod jobs_suit_their_members;
 mod md_arrays_are_reshaped;
+mod md_arrays_get_another_name;
 mod md_arrays_use_more_of_their_members;
 mod md_reshapes_go_back;
 mod members_that_fail_in_one_place;

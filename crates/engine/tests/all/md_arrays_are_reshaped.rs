@@ -6,15 +6,16 @@ use std::rc::Rc;
 
 use crate::common::{Memory, run};
 use crate::reshapes::{
-    Case, Cut, Known, LEFT_SYMMETRIC, STEP_BYTES, carry_on, check, copies, filled, grown, images,
-    is_half, look, plain, planned, read_all, relabelled, reshaping, run_until, to_its_end, work,
+    Case, Cut, Known, LEFT_SYMMETRIC, STEP_BYTES, STRIP_BYTES, carry_on, check, copies, filled,
+    grown, images, is_half, look, plain, planned, read_all, relabelled, reshaping, run_until,
+    to_its_end, work,
 };
 use plexum_block::wait::join;
 use plexum_layout::{Level, Organisation, Raid6Layout};
 use plexum_md::open::OpenError;
 use plexum_md::reshape::Beginning;
 
-pub(crate) const CASES: [Case; 10] = [
+pub(crate) const CASES: [Case; 12] = [
     grown(LEFT_SYMMETRIC, 4, 1, true),
     grown(LEFT_SYMMETRIC, 3, 2, false),
     grown(Organisation::Raid4, 3, 1, true),
@@ -50,6 +51,15 @@ pub(crate) const CASES: [Case; 10] = [
     Case {
         wish: (None, Some(Level::Raid5), None, None),
         ..grown(Organisation::Raid6(Raid6Layout::LeftSymmetric), 5, 0, true)
+    },
+    // Mirrors of two are RAID-5 of two by another name.
+    Case {
+        wish: (Some(3), Some(Level::Raid5), None, Some(STRIP_BYTES)),
+        ..grown(Organisation::Raid1, 2, 1, true)
+    },
+    Case {
+        wish: (None, Some(Level::Raid1), None, None),
+        ..grown(LEFT_SYMMETRIC, 4, 0, false)
     },
 ];
 

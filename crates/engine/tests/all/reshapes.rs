@@ -123,7 +123,10 @@ pub(crate) fn new_array(case: &Case) -> Vec<Memory> {
     let new = NewArray {
         version: MdVersion::V12,
         organisation: case.organisation,
-        strip_bytes: STRIP_BYTES,
+        strip_bytes: match case.organisation {
+            Organisation::Raid1 => 0,
+            _ => STRIP_BYTES,
+        },
         size_bytes: Some(MEMBER_BYTES),
         members: vec![Some(DEVICE_BYTES); usize::from(case.members)],
         spares: vec![DEVICE_BYTES; usize::from(case.added)],

@@ -6,7 +6,8 @@ use plexum_format::md::{Reshape, Role, Superblock};
 use plexum_format::{SECTOR_BYTES, Slot};
 use plexum_layout::Organisation;
 
-use super::plan::{Move, Relabel, Shape};
+use super::plan::Move;
+use super::shape::{Relabel, Shape};
 use plexum_engine::migrate::Direction;
 
 /// Another name for the same places of data: level, layout and number of slots change, nothing moves.
@@ -23,6 +24,22 @@ pub(super) fn relabel(superblock: &mut Superblock, change: &Relabel) {
     }
     if superblock.role() == Role::Spare {
         superblock.rebuild_offset_sectors = None;
+    }
+}
+
+/// Slots of a mirror that lacks members, counted without the empty ones: the numbers of who is complete, in the order
+/// of the slots, as the superblock that describes the array and those of all members say.
+pub(super) fn close_ranks(superblocks: &mut [Superblock], complete: &[u32]) {
+    for superblock in superblocks {
+        for number in 0..superblock.roles.len() {
+            let slot = complete.iter().position(|own| *own as usize == number);
+            let is_active = matches!(superblock.roles[number], Role::Active(_));
+            superblock.roles[number] = match slot {
+                Some(slot) => Role::Active(Slot(slot as u16)), // members are few
+                None if is_active => Role::Faulty,
+                None => superblock.roles[number],
+            };
+        }
     }
 }
 

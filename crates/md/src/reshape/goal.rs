@@ -16,7 +16,7 @@ use plexum_format::md::{MdVersion, Superblock};
 use plexum_format::stripe_log::area::front_end_sector;
 use plexum_layout::{Geometry, Organisation};
 
-use super::plan::{Relabel, Shape};
+use super::shape::{Relabel, Shape};
 
 /// Sectors of the page that a member keeps a goal in.
 pub const GOAL_SECTORS: u64 = 8;

@@ -9,7 +9,7 @@ use plexum_format::md::{Reshape, Superblock};
 use plexum_layout::{Level, Organisation};
 
 use super::fields::{end, strike_out, turn_round};
-use super::plan::Shape;
+use super::shape::Shape;
 use crate::assemble::Examined;
 
 /// The members with those that an interrupted update left one event behind brought to where the freshest is; event
@@ -188,20 +188,22 @@ fn new_data_count(superblock: &Superblock) -> Option<u64> {
 
 /// Whether one is another name of the other: data lie where they did.
 fn is_same_places(own: &Superblock, newest: &Superblock) -> bool {
-    let strips = own.strip_sectors == newest.strip_sectors;
     let (Some(one), Some(other)) = (Shape::of(own), Shape::of(newest)) else {
         return false;
     };
+    let strips = one.strip_sectors == other.strip_sectors;
     let pair = |from: &Shape, to: &Shape| match (from.organisation.level(), to.organisation.level())
     {
+        (Level::Raid1, _) if to.is_pair() => true,
+        _ if from.is_pair() && to.is_pair() => true,
         (Level::Raid5, Level::Raid6) => {
-            to.organisation.md_layout() % 16 == from.organisation.md_layout() % 16
+            strips && to.organisation.md_layout() % 16 == from.organisation.md_layout() % 16
         }
-        (Level::Raid4, Level::Raid5) => to.organisation.md_layout() == 5,
-        (Level::Raid4, Level::Raid6) => to.organisation.md_layout() == 5,
-        (Level::Raid0, Level::Raid4) => true,
-        (Level::Raid0, Level::Raid5) => to.organisation.md_layout() == 5,
+        (Level::Raid4, Level::Raid5 | Level::Raid6) | (Level::Raid0, Level::Raid5) => {
+            strips && to.organisation.md_layout() == 5
+        }
+        (Level::Raid0, Level::Raid4) => strips,
         _ => false,
     };
-    strips && (pair(&one, &other) || pair(&other, &one))
+    pair(&one, &other) || pair(&other, &one)
 }

@@ -12,11 +12,12 @@ use std::rc::Rc;
 use plexum_format::SECTOR_BYTES;
 use plexum_format::md::{Role, Superblock};
 
+use super::alter::not_as_planned;
 use super::fields::{self, reshaped_offset_sectors};
 use super::ledger::{Moving, Progress, Superblocks};
-use super::plan::{Move, Plan, Relabel, Shape};
+use super::plan::{Move, Plan};
 use super::serve::Reshaping;
-use super::size::{Alteration, data_room_sectors, resize};
+use super::shape::{Relabel, Shape};
 use crate::adapter::{Due, MdMetadata};
 use crate::assemble::{
     AssembledMember, AssembledReshape, AssembledStanding, Assembly, Examined, assemble_with,
@@ -49,45 +50,6 @@ pub struct Beginning {
     pub relabel: Option<Relabel>,
     /// What moves.
     pub movement: Move,
-}
-
-impl Found {
-    /// The superblock that describes the array.
-    fn newest(&self) -> Option<&Superblock> {
-        let all = self.examined.iter().map(|member| &member.superblock);
-        all.max_by_key(|superblock| superblock.events.0)
-    }
-
-    /// The array becomes something else.
-    ///
-    /// # Errors
-    /// `NotSupported`: it is not what that begins with; somebody else has changed it.
-    pub(crate) fn alter(&mut self, alteration: &Alteration) -> Result<(), OpenError> {
-        if !self.newest().is_some_and(|newest| alteration.fits(newest)) {
-            return Err(not_as_planned());
-        }
-        for member in &mut self.examined {
-            let superblock = &mut member.superblock;
-            match alteration {
-                Alteration::Relabel(change) => fields::relabel(superblock, change),
-                Alteration::TurnRound => fields::turn_round(superblock),
-                Alteration::Room => {
-                    let device_sectors = member.device_bytes / SECTOR_BYTES;
-                    superblock.data_size_sectors = data_room_sectors(superblock, device_sectors);
-                }
-                Alteration::Resize(change) => {
-                    resize(superblock, change);
-                    member.bitmap = None;
-                }
-            }
-        }
-        self.due = Due::Yes;
-        Ok(())
-    }
-}
-
-fn not_as_planned() -> OpenError {
-    OpenError::NotSupported("the array is no longer what the change was planned for".to_owned())
 }
 
 impl Beginning {

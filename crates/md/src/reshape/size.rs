@@ -8,9 +8,10 @@
 
 use plexum_format::SECTOR_BYTES;
 use plexum_format::md::Superblock;
-use plexum_layout::{Geometry, GeometrySpec, Organisation};
+use plexum_layout::{Geometry, Organisation, Raid10Layout};
 
-use super::plan::{PlanError, Shape, Situation, refuse};
+use super::shape::Shape;
+use super::situation::{PlanError, Situation, refuse};
 
 /// Sectors that are used of a member without strips are a multiple of this: a page.
 const PAGE_SECTORS: u64 = 8;
@@ -50,35 +51,6 @@ pub struct Resize {
     pub resync_from_sectors: Option<u64>,
 }
 
-/// What an array of md becomes as it is opened, but for a reshape that begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Alteration {
-    /// It gets another name.
-    Relabel(super::Relabel),
-    /// The reshape that is under way goes back to where it came from; it rests where that is possible.
-    TurnRound,
-    /// Every member says how much it has for data.
-    Room,
-    /// Another part of each member is used. Its bitmap is no more: one of the new size is to be made.
-    Resize(Resize),
-}
-
-impl Alteration {
-    /// Whether an array is what this begins with.
-    #[must_use]
-    pub(crate) fn fits(&self, superblock: &Superblock) -> bool {
-        let is_idle = superblock.reshape.is_none();
-        match self {
-            Alteration::Relabel(change) => is_idle && Shape::of(superblock) == Some(change.before),
-            Alteration::TurnRound => !is_idle,
-            Alteration::Room => is_idle,
-            Alteration::Resize(change) => {
-                is_idle && superblock.component_sectors == change.before_sectors
-            }
-        }
-    }
-}
-
 /// Sectors that a member has for data when it gives all that lies between its first data sector and the next thing.
 #[must_use]
 pub fn data_room_sectors(superblock: &Superblock, device_sectors: u64) -> u64 {
@@ -103,6 +75,24 @@ pub fn plan_size(
     members: &[Capacity],
     wish: SizeWish,
 ) -> Result<Resize, PlanError> {
+    check_size(now)?;
+    let shape = now.shape;
+    let before = geometry(&shape, now.component_sectors)?;
+    let after_sectors = wished_sectors(now, members, wish)?;
+    let after = geometry(&shape, after_sectors)?;
+    let is_more = after_sectors > now.component_sectors;
+    Ok(Resize {
+        before_sectors: now.component_sectors,
+        after_sectors,
+        before_bytes: before.volume_bytes(),
+        after_bytes: after.volume_bytes(),
+        sync_bytes: after.sync_bytes(),
+        resync_from_sectors: is_more.then_some(before.sync_bytes() / SECTOR_BYTES),
+    })
+}
+
+/// Whether anything else can be used of the members.
+fn check_size(now: &Situation) -> Result<(), PlanError> {
     let shape = now.shape;
     let level = shape.organisation.level();
     if !level.has_redundancy() {
@@ -111,32 +101,39 @@ pub fn plan_size(
             Some("larger members of it are a new volume: create it, and copy"),
         );
     }
-    let is_far = matches!(shape.organisation, Organisation::Raid10(layout) if layout.far > 1 && !layout.offset);
-    let geometry = |component_sectors: u64| {
-        let spec = GeometrySpec {
-            organisation: shape.organisation,
-            member_count: shape.member_count,
-            strip_bytes: u64::from(shape.strip_sectors) * SECTOR_BYTES,
-            component_bytes: component_sectors.checked_mul(SECTOR_BYTES).unwrap_or(0),
-            member_sizes_bytes: Vec::new(),
-        };
-        Geometry::new(&spec).map_err(|error| PlanError {
-            message: format!(
-                "{} KiB of each member cannot be used: {error}",
-                component_sectors / 2
-            ),
-            hint: None,
-        })
-    };
-    let before = geometry(now.component_sectors)?;
-    if is_far {
+    if now.complete_count < shape.member_count {
         return refuse(
+            format!(
+                "{} of its members are missing or being filled",
+                shape.member_count - now.complete_count
+            ),
+            Some("replace what is missing first: what is new could not be made to agree"),
+        );
+    }
+    let is_far = |layout: Raid10Layout| layout.far > 1 && !layout.offset;
+    match shape.organisation {
+        Organisation::Raid10(layout) if is_far(layout) => refuse(
             "in a far layout every copy would have to move when more of each member is used"
                 .to_owned(),
             Some("a copy does it: create the new array, and \"plexum convert\" or copy the data"),
-        );
+        ),
+        _ => Ok(()),
     }
-    let unit = u64::from(shape.strip_sectors).max(PAGE_SECTORS);
+}
+
+fn geometry(shape: &Shape, component_sectors: u64) -> Result<Geometry, PlanError> {
+    shape.geometry(component_sectors).ok_or_else(|| PlanError {
+        message: format!(
+            "{} KiB of each member cannot be used",
+            component_sectors / 2
+        ),
+        hint: None,
+    })
+}
+
+/// Sectors of each member that `wish` comes to.
+fn wished_sectors(now: &Situation, members: &[Capacity], wish: SizeWish) -> Result<u64, PlanError> {
+    let unit = u64::from(now.shape.strip_sectors).max(PAGE_SECTORS);
     let smallest = members.iter().min_by_key(|member| member.data_sectors);
     let (most, who) = smallest.map_or((0, ""), |member| {
         (member.data_sectors / unit * unit, member.name.as_str())
@@ -175,16 +172,7 @@ pub fn plan_size(
             None,
         );
     }
-    let after = geometry(after_sectors)?;
-    let is_more = after_sectors > now.component_sectors;
-    Ok(Resize {
-        before_sectors: now.component_sectors,
-        after_sectors,
-        before_bytes: before.volume_bytes(),
-        after_bytes: after.volume_bytes(),
-        sync_bytes: after.sync_bytes(),
-        resync_from_sectors: is_more.then_some(before.sync_bytes() / SECTOR_BYTES),
-    })
+    Ok(after_sectors)
 }
 
 /// What the superblock of one member says from then on.
