@@ -99,6 +99,7 @@ fn show(volume: &str, plan: &Value, screen: &Screen) {
         match station["kind"].as_str() {
             Some("move") => show_move(number, station, screen),
             Some("size") => show_size(number, station, screen),
+            Some("fill") => show_fill(number, station, screen),
             _ => screen.line(format!(
                 "  {number}. it is called {} from then on; nothing moves",
                 text(&station["to"])
@@ -120,6 +121,15 @@ fn show(volume: &str, plan: &Value, screen: &Screen) {
         );
     }
     follow(plan, screen);
+}
+
+fn show_fill(number: u32, station: &Value, screen: &Screen) {
+    let bytes = station["new_bytes"].as_u64().unwrap_or_default();
+    screen.line(format!(
+        "  {number}. new members are filled with {} each: {} on disks, and clients go on",
+        show_bytes(bytes),
+        time_for(bytes)
+    ));
 }
 
 fn show_size(number: u32, station: &Value, screen: &Screen) {

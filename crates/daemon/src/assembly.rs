@@ -93,6 +93,16 @@ pub enum Change {
     Alter(Box<Alteration>),
 }
 
+impl Change {
+    /// What it becomes, but for a reshape that begins.
+    fn alteration(&self) -> Option<Alteration> {
+        match self {
+            Change::Alter(alteration) => Some((**alteration).clone()),
+            Change::None | Change::Begin(_) => None,
+        }
+    }
+}
+
 /// An open volume with what is known about it.
 pub struct Assembled {
     /// What is to be served; nothing was written yet.
@@ -188,10 +198,7 @@ async fn open_md(
         name: request.name,
         version: request.choice.version(),
         planned: request.planned,
-        alteration: match &request.change {
-            Change::Alter(alteration) => Some((**alteration).clone()),
-            Change::None | Change::Begin(_) => None,
-        },
+        alteration: request.change.alteration(),
         goal: request.goal,
     };
     let tell = |error| of_open(error, |index| names.get(index).cloned().unwrap_or_default());

@@ -252,7 +252,7 @@ fn larger_members_are_used_when_all_are_and_what_is_new_is_made_to_agree() {
     );
     place.sparse("n3", 24 << 20);
     std::fs::write(place.file("n3"), vec![9; 24 << 20]).unwrap();
-    done(&place, "replace nas m3 n3 --wait --force");
+    done(&place, "replace nas m3 n3 --wait --force --yes");
     done(&place, "remove nas m3");
     let client = Client::start(&place);
     let shown = done(&place, "grow nas --size max --dry-run");
@@ -343,5 +343,77 @@ fn a_change_of_name_says_that_it_is_done_and_of_nothing_that_goes_on() {
     let said = done(&place, "grow nas --level 5");
     assert!(said.out.contains("it is raid5"), "{}", said.out);
     assert!(!said.out.contains("how far"), "{}", said.out);
+    server.stop(&place);
+}
+
+/// A folder with a mirror `nas` of two members with content, served; and two more files.
+fn mirror(name: &str) -> (Place, Server, usize) {
+    let place = Place::in_memory(name);
+    done(&place, "create nas --level 1 --member-size 8M m0 m1 -y");
+    let server = Server::start(&place, "m0 m1");
+    fill(&place, SEED);
+    for file in ["m2", "m3"] {
+        place.sparse(file, 8 << 20);
+    }
+    let size = usize::try_from(size_bytes(&place)).unwrap();
+    (place, server, size)
+}
+
+#[test]
+fn a_mirror_gets_another_copy_and_gives_it_up_again() {
+    let (place, server, size) = mirror("grow-copies");
+    let shown = done(&place, "grow nas --add m2 --dry-run");
+    assert!(shown.out.contains("filled"), "{}", shown.out);
+    done(&place, "grow nas --add m2 --wait");
+    let told = status(&place);
+    assert_eq!(
+        (&told["slots"], &told["verdict"]),
+        (&Value::from(3), &Value::from("ok"))
+    );
+    done(&place, "fail nas m0");
+    check(&place, size);
+    let refused = place.plexum("grow nas --members 4");
+    assert!(refused.err.contains("missing"), "{}", refused.err);
+    done(&place, "grow nas --members 2");
+    let told = status(&place);
+    assert_eq!(
+        (&told["slots"], &told["verdict"]),
+        (&Value::from(2), &Value::from("ok"))
+    );
+    check(&place, size);
+    server.stop(&place);
+}
+
+#[test]
+fn a_mirror_of_two_becomes_a_raid5_of_three_and_a_mirror_again() {
+    let (place, server, size) = mirror("grow-mirror");
+    let refused = place.plexum("grow nas --level 6");
+    assert!(refused.err.contains("by way of a raid5"), "{}", refused.err);
+    let client = Client::start(&place);
+    done(&place, "grow nas --level 5 --add m2 --members 3 --wait");
+    wait_until(&place, "it is larger", || size_bytes(&place) > size as u64);
+    let told = status(&place);
+    assert_eq!(
+        (&told["level"], &told["slots"]),
+        (&Value::from("raid5"), &Value::from(3))
+    );
+    client.end(&place);
+    fill(&place, SEED);
+    let refused = place.plexum("grow nas --level 1");
+    assert!(
+        refused.err.contains("would lose its last"),
+        "{}",
+        refused.err
+    );
+    done(&place, "grow nas --size 2M --force");
+    done(&place, "grow nas --level 1 --force --wait");
+    wait_until(&place, "it is a mirror", || {
+        status(&place)["level"] == "raid1"
+    });
+    wait_until(&place, "all is well", || status(&place)["verdict"] == "ok");
+    let there = content(&place);
+    assert!(there == pattern_bytes(SEED, 0, there.len()));
+    done(&place, "fail nas m0");
+    assert!(content(&place) == there);
     server.stop(&place);
 }

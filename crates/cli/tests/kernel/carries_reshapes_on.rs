@@ -34,7 +34,7 @@ pub(super) struct Kind {
     pub(super) losses: usize,
 }
 
-pub(super) const KINDS: [Kind; 5] = [
+pub(super) const KINDS: [Kind; 6] = [
     Kind {
         name: "wider",
         ours: "5 --strip 16K",
@@ -84,6 +84,16 @@ pub(super) const KINDS: [Kind; 5] = [
         slots: 5,
         added: 0,
         grow: "--members 4 --force",
+        mdadm: "",
+        losses: 1,
+    },
+    Kind {
+        name: "mirror",
+        ours: "1",
+        theirs: "1",
+        slots: 2,
+        added: 1,
+        grow: "--level 5 --members 3",
         mdadm: "",
         losses: 1,
     },

@@ -13,7 +13,8 @@ const GO_BACK: &str = "echo \"+ revert\" >>\"$OUT/mdadm\"\n\
 
 /// Those that do not change their level: the kernel does not give the name back that a level had.
 fn of_one_level() -> impl Iterator<Item = Kind> {
-    KINDS.into_iter().filter(|kind| kind.name != "level")
+    let kinds = KINDS.into_iter();
+    kinds.filter(|kind| !matches!(kind.name, "level" | "mirror"))
 }
 
 fn judged(arrays: &[Array], script: &str) {

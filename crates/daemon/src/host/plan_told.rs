@@ -1,6 +1,7 @@
 //! Plans of changes, as programs are told them.
 
 use plexum_engine::migrate::Direction;
+use plexum_layout::Organisation;
 use plexum_md::reshape::{Plan, Relabel, Resize, Shape};
 use serde_json::{Value, json};
 
@@ -54,6 +55,19 @@ pub(super) fn of_plan(plan: &Plan, beside: &Beside) -> Value {
         }));
     }
     stations.extend(plan.last.as_ref().map(relabel_json));
+    // A mirror gets copies: that is a rebuild of the new members.
+    let new = plan
+        .after
+        .member_count
+        .saturating_sub(plan.before.member_count);
+    if plan.after.organisation == Organisation::Raid1 && new > 0 {
+        stations.push(json!({
+            "kind": "fill",
+            "from": plan.after.to_string(),
+            "to": plan.after.to_string(),
+            "new_bytes": plan.component_sectors * 512,
+        }));
+    }
     let told = json!({"from": plan.before.to_string(), "to": plan.after.to_string()});
     beside.put(told, &stations, [plan.before_bytes, plan.after_bytes])
 }

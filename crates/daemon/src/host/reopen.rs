@@ -232,6 +232,19 @@ impl Host {
         let served = hosted.served().map_err(|refusal| refusal.problem())?;
         let due = last.filter(|relabel| relabel.is_due(served.volume.geometry()));
         let is_moved = matches!(*served.volume, Body::Reshaping(_));
+        if due.as_ref().is_some_and(Relabel::wants_agreement) {
+            // After a crash: what was being written then is made to agree as it is now.
+            loop {
+                let change = served.volume.changes();
+                if served.volume.status().doubtful_regions.0 == 0 {
+                    break;
+                }
+                change.await;
+                if hosted.stage() != Stage::Open {
+                    return Err(hosted.is_closing().problem());
+                }
+            }
+        }
         drop(served);
         let change = match due {
             Some(relabel) => Change::Alter(Box::new(Alteration::Relabel(relabel))),
