@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use plexum_block::wait::{Gauge, GaugeGuard, Mutex};
+use plexum_engine::state::Standing;
 use plexum_front::client::Leave;
 use plexum_front::exports::Exports;
 use plexum_front::flag::Flag;
@@ -237,6 +238,17 @@ impl Hosted {
         let members = &mut self.request.borrow_mut().members;
         if !members.iter().any(|known| known == word) {
             members.push(word.to_owned());
+        }
+    }
+
+    /// Who is in now: members were exchanged since it was opened, and it is opened again with those that it has.
+    pub(super) fn note_members_of(&self, served: &Served) {
+        let status = served.volume.status();
+        let here = status.members.into_iter();
+        let here = here.filter(|member| member.standing != Standing::Faulty);
+        let names: Vec<String> = here.filter_map(|member| member.name).collect();
+        if !names.is_empty() {
+            self.request.borrow_mut().members = names;
         }
     }
 

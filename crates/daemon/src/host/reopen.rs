@@ -42,6 +42,7 @@ impl Host {
         let (export, memory) = (Rc::clone(&served.export), served.memory.carried());
         hosted.keep_status(&served);
         export.export().hold().await;
+        hosted.note_members_of(&served);
         let stopped = served.volume.stop().await;
         served.end();
         hosted.served.take();
