@@ -189,10 +189,10 @@ pub enum Command {
         after_help = "Example:\n  plexum lab work rawio --level 1 --members 2\n  plexum lab reproduce vinum"
     )]
     Lab(lab::Lab),
-    /// Another number of members, level, layout or strip, while the volume is served
+    /// Another number of members, level, layout, strip or size, while the volume is served
     #[command(
         after_help = "Example:\n  plexum grow nas --add e.img --dry-run\n  plexum grow nas --add e.img --wait\n  \
-        plexum grow nas --level 6 --add f.img"
+        plexum grow nas --level 6 --add f.img\n  plexum grow nas --size max\n  plexum grow nas --revert"
     )]
     Grow(Grow),
     /// ZFS pools without ZFS: list, show and copy what is in them; make, check

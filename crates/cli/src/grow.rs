@@ -28,6 +28,8 @@ pub fn run(args: &Grow, common: &Common, screen: &Screen) -> Outcome {
         level: args.level.clone(),
         layout: args.layout.clone(),
         strip_bytes: args.strip,
+        size: args.size.clone(),
+        revert: args.revert,
         force: args.force,
     };
     let client = Client::find(Some(&args.volume))?;
@@ -41,27 +43,43 @@ pub fn run(args: &Grow, common: &Common, screen: &Screen) -> Outcome {
     let answer = client.act_because(&action, common.why.as_deref())?;
     screen.done(answer["message"].as_str().unwrap_or_default());
     screen.object(&object("grow", Some(&args.volume), answer["plan"].clone()));
-    if args.wait {
-        let status = wait(&client, screen)?;
+    let plan = &asked["plan"];
+    let job = job_of(plan);
+    if let (true, Some(job)) = (args.wait, job) {
+        let status = wait(&client, job, screen)?;
         screen.done(format!(
             "{} has {} now",
             args.volume,
             show_bytes(status.size_bytes)
         ));
-        follow(&asked["plan"], screen);
+        follow(plan, screen);
         return progress::outcome(&status);
     }
-    screen.line(format!(
-        "to see how far it is:   plexum status {}",
-        args.volume
-    ));
+    if job.is_some() {
+        screen.line(format!(
+            "to see how far it is:   plexum status {}",
+            args.volume
+        ));
+    }
     Ok(0)
 }
 
-fn wait(client: &Client, screen: &Screen) -> Result<VolumeStatus, Problem> {
-    let is_moving = |job: &&JobStatus| job.kind == JobKind::Reshape;
+/// What goes on when a plan has begun; none where it has ended at once.
+fn job_of(plan: &Value) -> Option<JobKind> {
+    let stations = plan["stations"].as_array()?;
+    let has = |kind: &str| stations.iter().any(|station| station["kind"] == kind);
+    let resyncs = stations.iter().any(|station| station["resyncs"] == true);
+    match () {
+        () if has("move") => Some(JobKind::Reshape),
+        () if has("fill") => Some(JobKind::Rebuild),
+        () => resyncs.then_some(JobKind::Resync),
+    }
+}
+
+fn wait(client: &Client, kind: JobKind, screen: &Screen) -> Result<VolumeStatus, Problem> {
+    let is_it = |job: &&JobStatus| job.kind == kind;
     progress::wait(client, screen, |status| {
-        status.jobs.iter().find(is_moving).cloned()
+        status.jobs.iter().find(is_it).cloned()
     })
 }
 
@@ -80,6 +98,8 @@ fn show(volume: &str, plan: &Value, screen: &Screen) {
     for (number, station) in (1..).zip(&stations) {
         match station["kind"].as_str() {
             Some("move") => show_move(number, station, screen),
+            Some("size") => show_size(number, station, screen),
+            Some("fill") => show_fill(number, station, screen),
             _ => screen.line(format!(
                 "  {number}. it is called {} from then on; nothing moves",
                 text(&station["to"])
@@ -95,28 +115,59 @@ fn show(volume: &str, plan: &Value, screen: &Screen) {
         ),
         _ => {}
     }
+    if plan["goal_kept_in"] == "server" {
+        screen.line(
+            "  its members have no room to say where it leads: this server remembers it, and no other",
+        );
+    }
     follow(plan, screen);
 }
 
-fn show_move(number: u32, station: &Value, screen: &Screen) {
-    let shift = station["shift_bytes"].as_i64().unwrap_or_default();
-    let (towards, from) = match shift < 0 {
-        true => ("earlier", "beginning"),
-        false => ("later", "end"),
-    };
-    let moved = station["moved_bytes"].as_u64().unwrap_or_default();
+fn show_fill(number: u32, station: &Value, screen: &Screen) {
+    let bytes = station["new_bytes"].as_u64().unwrap_or_default();
     screen.line(format!(
-        "  {number}. all rows move, from the {from} on: data begin {} {towards} on each member",
-        show_bytes(shift.unsigned_abs())
+        "  {number}. new members are filled with {} each: {} on disks, and clients go on",
+        show_bytes(bytes),
+        time_for(bytes)
     ));
+}
+
+fn show_size(number: u32, station: &Value, screen: &Screen) {
+    screen.line(format!(
+        "  {number}. from then on it is {}; data stay where they are",
+        station["to"].as_str().unwrap_or_default()
+    ));
+    if station["resyncs"] == true {
+        let bytes = station["new_bytes"].as_u64().unwrap_or_default();
+        let time = time_for(bytes);
+        screen.line(format!(
+            "     {} more of each member are made to agree: {time} on disks, and clients go on",
+            show_bytes(bytes)
+        ));
+        screen.line("     a power cut: the rest of it is made to agree after the next start");
+    }
+}
+
+fn show_move(number: u32, station: &Value, screen: &Screen) {
+    let moved = station["moved_bytes"].as_u64().unwrap_or_default();
+    match station["shift_bytes"].as_i64() {
+        Some(shift) => {
+            let (towards, from) = match shift < 0 {
+                true => ("earlier", "beginning"),
+                false => ("later", "end"),
+            };
+            screen.line(format!(
+                "  {number}. all rows move, from the {from} on: data begin {} {towards} on each member",
+                show_bytes(shift.unsigned_abs())
+            ));
+        }
+        None => screen.line(format!(
+            "  {number}. the rows that have moved go back, to {}",
+            station["to"].as_str().unwrap_or_default()
+        )),
+    }
     let members = station["data_members"].as_u64().unwrap_or(1).max(1);
-    let seconds = |rate: u64| moved / members / rate;
-    let (slowest, fastest) = (seconds(MEMBER_RATES.0), seconds(MEMBER_RATES.1));
-    let (least, most) = (minutes(fastest), minutes(slowest));
-    let time = match least == most {
-        true => format!("about {least}"),
-        false => format!("{least} to {most}"),
-    };
+    let time = time_for(moved / members);
     screen.line(format!(
         "     {} are moved: {time} on disks, and clients go on",
         show_bytes(moved)
@@ -125,6 +176,16 @@ fn show_move(number: u32, station: &Value, screen: &Screen) {
     screen.line(
         "     a lost member: it goes on without it while redundancy lasts; else it stops, and goes on when it is back",
     );
+}
+
+/// How long so many bytes of each member take, beside clients.
+fn time_for(member_bytes: u64) -> String {
+    let (slowest, fastest) = (member_bytes / MEMBER_RATES.0, member_bytes / MEMBER_RATES.1);
+    let (least, most) = (minutes(fastest), minutes(slowest));
+    match least == most {
+        true => format!("about {least}"),
+        false => format!("{least} to {most}"),
+    }
 }
 
 fn minutes(seconds: u64) -> String {

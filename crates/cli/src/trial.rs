@@ -49,6 +49,7 @@ pub fn run(args: &Create, request: CreateRequest, common: &Common, screen: &Scre
         choice: Choice::Only,
         planned,
         change: plexum_daemon::assembly::Change::None,
+        goal: None,
         device: DeviceWish::TakeOver,
         vhost_user: None,
     };

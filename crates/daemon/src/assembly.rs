@@ -19,7 +19,7 @@ use plexum_md::assemble::{
     AssembleCode, AssembleError, Assembly, BitmapUse, JournalUse, Options, StaleUse,
 };
 use plexum_md::open::{OpenError, OpenRequest, Pieces, examine_as, open_pieces, open_volume};
-use plexum_md::reshape::{Beginning, Relabel, Reshaping, open_reshaping};
+use plexum_md::reshape::{Alteration, Beginning, Goal, Reshaping, open_reshaping};
 use plexum_runtime::Handle;
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::{FileDevice, OpenOptions};
@@ -75,6 +75,8 @@ pub struct AssembleRequest {
     pub planned: Vec<Superblock>,
     /// What an array of md is to become.
     pub change: Change,
+    /// Where that leads, as its members are to say from then on.
+    pub goal: Option<Goal>,
     /// Whether it gets a block device of the kernel.
     pub device: DeviceWish,
     /// Where a virtual machine finds it (vhost-user-blk).
@@ -89,8 +91,18 @@ pub enum Change {
     None,
     /// It begins to be reshaped.
     Begin(Box<Beginning>),
-    /// It gets another name.
-    Relabel(Box<Relabel>),
+    /// It becomes something else, but for a reshape that begins.
+    Alter(Box<Alteration>),
+}
+
+impl Change {
+    /// What it becomes, but for a reshape that begins.
+    fn alteration(&self) -> Option<Alteration> {
+        match self {
+            Change::Alter(alteration) => Some((**alteration).clone()),
+            Change::None | Change::Begin(_) => None,
+        }
+    }
 }
 
 /// An open volume with what is known about it.
@@ -188,10 +200,8 @@ async fn open_md(
         name: request.name,
         version: request.choice.version(),
         planned: request.planned,
-        relabel: match &request.change {
-            Change::Relabel(relabel) => Some((**relabel).clone()),
-            Change::None | Change::Begin(_) => None,
-        },
+        alteration: request.change.alteration(),
+        goal: request.goal,
     };
     let tell = |error| of_open(error, |index| names.get(index).cloned().unwrap_or_default());
     let (copy, clock, shared) = (open_request.clone(), handle.clock(), devices.clone());
@@ -276,7 +286,7 @@ impl SeveralPlaces {
         }
         let beginning = match change {
             Change::Begin(beginning) => Some(&**beginning),
-            Change::None | Change::Relabel(_) => None,
+            Change::None | Change::Alter(_) => None,
         };
         let opened = open_reshaping(devices, clock, pool, request, beginning).await;
         let (moving, assembly) = opened.map_err(Failed::Open)?;

@@ -425,6 +425,7 @@ pub fn judge(examinations: &[Examination], options: &Options) -> Result<Assembly
                     },
                 },
                 log: examination.log.clone(),
+                goal: None, // nothing is decided by it here
             })
         })
         .collect();

@@ -27,7 +27,7 @@ use crate::runtime_dir::mistrust;
 use crate::volume::status::{JSON_VERSION, ScrubStatus};
 
 pub use disks::{Former, KnownDisk};
-pub use goal::Goal;
+pub use goal::KeptGoal;
 pub use volume::{Memory, VolumeMemory};
 pub(crate) use writer::replace;
 pub use writer::{Keeper, Kept};
@@ -97,9 +97,9 @@ pub struct Remembered {
     /// What was set and no metadata record: of `REMEMBERED_SETTINGS`.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
-    /// What a reshape that is under way leads to beyond what the superblocks say.
+    /// Where a change leads that is under way, where the members have no room to say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub goal: Option<Goal>,
+    pub goal: Option<KeptGoal>,
 }
 
 impl Remembered {

@@ -268,6 +268,11 @@ impl<C> Base<C> {
         self.announced.notify();
     }
 
+    /// Whether something waits to be heard about.
+    pub(crate) fn has_announcement(&self) -> bool {
+        !self.announcements.borrow().is_empty()
+    }
+
     /// What was announced and nobody has fetched; the oldest.
     pub(crate) fn take_announcement(&self) -> Option<Announcement> {
         self.announcements.borrow_mut().pop_front()

@@ -200,6 +200,11 @@ pub trait Metadata {
         None
     }
 
+    /// The same, for whoever changes what only that format has.
+    fn as_any_mut(&mut self) -> Option<&mut dyn Any> {
+        None
+    }
+
     /// Takes back `add_member`: the device did not become a member, and its id will be given again.
     fn withdraw_member(&mut self, member: MemberId) {
         self.forget_member(member);

@@ -18,7 +18,8 @@ use plexum_format::{SECTOR_BYTES, Slot};
 
 use crate::bitmap_place::{plan_bitmap, plan_ppl};
 use crate::reshape::{
-    LogNow, Moving, PlanError, Situation, end, follow, reshaped_offset_sectors, situation,
+    GOAL_BYTES, Goal, LogNow, Moving, PlanError, Situation, data_room_sectors, end, follow,
+    goal_place, reshaped_offset_sectors, situation,
 };
 use plexum_block::device::DeviceInfo;
 use plexum_block::ranges::RangeSet;
@@ -54,12 +55,16 @@ pub struct MdMetadata {
     is_due: bool,
     /// A reshape that is under way.
     moving: Option<Moving>,
+    /// Where a change leads that is under way.
+    goal: Option<Goal>,
 }
 
 struct MdMember {
     superblock: Superblock,
     /// The bad-block log on the member is not empty, so an empty one has to be written as well.
     has_log_content: bool,
+    /// What it says of where a change leads.
+    goal: Option<Goal>,
 }
 
 impl MdMetadata {
@@ -75,6 +80,7 @@ impl MdMetadata {
         let member = |superblock: Superblock| MdMember {
             has_log_content: superblock.has_bad_blocks,
             superblock,
+            goal: None,
         };
         Self {
             members: superblocks
@@ -85,7 +91,56 @@ impl MdMetadata {
             has_commits: level >= 1,
             is_due: false,
             moving: None,
+            goal: None,
         }
+    }
+
+    /// The same. `found`: what each member says of where a change leads; `goal`: what all are to say.
+    pub(crate) fn leading(mut self, found: Vec<Option<Goal>>, goal: Option<Goal>) -> Self {
+        for (member, found) in self.members.iter_mut().zip(found) {
+            if let Some(member) = member {
+                member.goal = found;
+            }
+        }
+        self.goal = goal;
+        self
+    }
+
+    /// Where a change leads that is under way.
+    #[must_use]
+    pub fn goal(&self) -> Option<&Goal> {
+        self.goal.as_ref()
+    }
+
+    /// From the next commit on the members say that it leads there, or that nothing is under way.
+    pub fn note_goal(&mut self, goal: Option<Goal>) {
+        self.goal = goal;
+    }
+
+    /// Whether every member that is here has room to say so.
+    #[must_use]
+    pub fn has_room_for_goal(&self) -> bool {
+        let bitmap = self.bitmap.as_ref().map_or(0, bitmap_sectors);
+        let mut members = self.members.iter().flatten();
+        members.all(|member| goal_place(&member.superblock, bitmap).is_some())
+    }
+
+    /// What a member's page has to say from now on, where it says something else.
+    fn goal_write(&mut self, member: MemberId) -> Option<MetadataWrite> {
+        let bitmap = self.bitmap.as_ref().map_or(0, bitmap_sectors);
+        let known = self.members.get_mut(usize::from(member.0))?.as_mut()?;
+        if known.goal == self.goal {
+            return None;
+        }
+        known.goal.clone_from(&self.goal);
+        let uuid = known.superblock.array_uuid;
+        Some(MetadataWrite {
+            at_bytes: goal_place(&known.superblock, bitmap)?,
+            bytes: match &self.goal {
+                Some(goal) => goal.encode(&uuid),
+                None => vec![0; GOAL_BYTES],
+            },
+        })
     }
 
     /// The same, of an array that is being reshaped; `due`: whether the superblocks on the
@@ -119,6 +174,21 @@ impl MdMetadata {
             .collect();
         let bitmap = self.bitmap.as_ref().map_or(0, bitmap_sectors);
         situation(&members, bitmap, log)
+    }
+
+    /// Sectors for data that a member on a device of this size has, when it gives all; `None` for one that is not here.
+    #[must_use]
+    pub fn data_room_sectors(&self, member: MemberId, device_bytes: u64) -> Option<u64> {
+        let superblock = &self.member(member)?.superblock;
+        Some(data_room_sectors(superblock, device_bytes / SECTOR_BYTES))
+    }
+
+    /// Whether a bitmap that covers so much could be made where the present one is.
+    ///
+    /// # Errors
+    /// A sentence, with what is free.
+    pub fn check_bitmap(&self, sync_bytes: u64) -> Result<(), String> {
+        self.plan_bitmap(&[], sync_bytes, None, 0).map(|_| ())
     }
 
     /// R10: what every member says from now on, those included that are not there.
@@ -277,6 +347,7 @@ impl Metadata for MdMetadata {
         info: &DeviceInfo,
     ) -> Vec<MetadataWrite> {
         self.end_of_move();
+        let goal = self.goal_write(member);
         let roles = self.roles(view);
         let lead = self.lead(view);
         let record = view.state.record(member).clone();
@@ -307,7 +378,7 @@ impl Metadata for MdMetadata {
             record.is_replacement && superblock.version.has_rebuild_offset();
         superblock.is_write_mostly = record.is_write_mostly;
         superblock.has_bad_blocks = !bad.is_empty();
-        let mut writes = Vec::new();
+        let mut writes = Vec::from_iter(goal);
         if (!bad.is_empty() || known.has_log_content)
             && let (Some(sector), Some(log)) = (
                 superblock.bad_block_log_sector(),
@@ -497,6 +568,7 @@ impl Metadata for MdMetadata {
         self.members[index] = Some(MdMember {
             superblock,
             has_log_content: true,
+            goal: None,
         });
         Ok(NewMemberPlace {
             data: data.start * SECTOR_BYTES..data.end * SECTOR_BYTES,
@@ -509,6 +581,10 @@ impl Metadata for MdMetadata {
     }
 
     fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+
+    fn as_any_mut(&mut self) -> Option<&mut dyn Any> {
         Some(self)
     }
 

@@ -29,7 +29,7 @@ use plexum_format::stripe_log::{LogHeader, NoLog};
 use plexum_format::units::EventCount;
 use plexum_format::uuid::md_uuid_text;
 
-use crate::reshape::levelled;
+use crate::reshape::{Goal, levelled};
 use plexum_engine::mutant::DeliberateBug;
 use plexum_layout::{Geometry, GeometrySpec, Raid0Layout};
 
@@ -50,6 +50,8 @@ pub struct Examined {
     pub refused: Refused,
     /// The header of its ring of the stripe log, with what speaks against it (L1); `None` when there is none.
     pub log: Option<(LogHeader, Option<NoLog>)>,
+    /// Where a change leads that is under way, as it says; `None` when it says nothing.
+    pub goal: Option<Goal>,
 }
 
 /// Structures of a member that are there and cannot be used.
@@ -290,6 +292,22 @@ impl AssembledReshape {
             _ => false,
         }
     }
+
+    /// Whether `member`, which a reshape filled before it was turned round, has all that is left of the geometry that
+    /// is left, `before`: of rows that it was given none is without it, moved back or not.
+    #[must_use]
+    pub fn has_filled_before(&self, member: &AssembledMember, before: &Geometry) -> bool {
+        match member.standing {
+            AssembledStanding::Rebuilding {
+                valid_below_bytes,
+                by_bitmap: false,
+            } => {
+                let data_count = before.data_count() as u64;
+                self.is_backwards && valid_below_bytes >= self.position_bytes.div_ceil(data_count)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What the array is.
@@ -450,7 +468,7 @@ fn put_together(
     let is_only_read = stale::is_only_read(taken, &geometry, &mut members, bug);
     let options = &only_read(options, is_only_read);
     let (is_unproven, notes) = reading::check(&name, newest, examined, &members, options)?;
-    let missing = start::missing(slot_count, &members);
+    let missing = start::missing_before(&geometry, reshape.as_ref(), slot_count, &members);
     let resync_start_bytes = start::resync_start_bytes(newest, &geometry);
     let log = match logs::judge_log(examined, &members, resync_start_bytes, options) {
         log if taken != Taken::Nobody && log.is_usable() => LogUse::Void, // rings of two times

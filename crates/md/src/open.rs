@@ -19,7 +19,7 @@ use crate::assemble::{
     assemble_with,
 };
 use crate::journal::is_in_journal;
-use crate::reshape::{Relabel, levelled};
+use crate::reshape::{Alteration, Goal, levelled};
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
@@ -53,8 +53,10 @@ pub struct OpenRequest {
     /// Superblocks by device in place of what is on them: an array that is tried before it is made. Empty: what is
     /// there counts.
     pub planned: Vec<Superblock>,
-    /// Another name that the array gets, at the first commit.
-    pub relabel: Option<Relabel>,
+    /// What the array becomes, at the first commit.
+    pub alteration: Option<Alteration>,
+    /// Where that leads, as the members are to say from that commit on; `None`: what they say stays.
+    pub goal: Option<Goal>,
 }
 
 /// What is on the members, and what the superblocks are to say.
@@ -101,8 +103,8 @@ pub async fn open_volume<D: Device, C: Clock>(
         believe_any_log(&mut examined);
     }
     let mut found = Found::of(examined);
-    if let Some(relabel) = &request.relabel {
-        found.relabel(relabel);
+    if let Some(alteration) = &request.alteration {
+        found.alter(alteration)?;
     }
     let examined = &found.examined;
     let mut assembly = assemble_with(examined, &request.assemble, request.volume.bug)
@@ -167,22 +169,18 @@ async fn build<D: Device, C: Clock>(
     forget_doubt(&mut regions, options.bug, request.assemble.force);
     let mut superblocks = Vec::new();
     let mut members = Vec::new();
+    let mut goals = Vec::new();
     for (index, (name, device)) in devices.into_iter().enumerate() {
         let Some((member, record)) = used(assembly, index, side) else {
             continue;
         };
-        if record
-            .slot
-            .is_some_and(|slot| usize::from(slot) >= geometry.member_count())
-        {
+        let has_slot = |slot| usize::from(slot) < geometry.member_count();
+        if !record.slot.is_none_or(has_slot) {
             continue; // a slot that this side of a reshape does not have
         }
         let superblock = examined[index].superblock.clone();
-        let bad = match read_bad(&device, &pool, &superblock).await {
-            // A spare holds nothing: its list begins anew.
-            Err(_) if record.slot.is_none() => RangeSet::new(),
-            read => read.map_err(|error| error.of_member(index))?,
-        };
+        let bad = bad_of(&device, &pool, &superblock, &record).await;
+        let bad = bad.map_err(|error| error.of_member(index))?;
         let start = match side {
             Side::After => member.reshaped_offset_bytes,
             Side::Before => member.data_offset_bytes,
@@ -204,14 +202,18 @@ async fn build<D: Device, C: Clock>(
             bad,
         });
         superblocks.push(Some(superblock));
+        goals.push(examined[index].goal.clone());
     }
+    let goal = request.goal.or_else(|| goal_of(examined, assembly));
+    let metadata = MdMetadata::new(superblocks, bitmap).changed(found.due);
+    let metadata = metadata.leading(goals, goal);
     let parts = VolumeParts {
         name: request.name.unwrap_or_else(|| volume_name(assembly)),
         geometry,
         clock,
         pool,
         members,
-        metadata: Box::new(MdMetadata::new(superblocks, bitmap).changed(found.due)),
+        metadata: Box::new(metadata),
         regions,
         log: log_headers(examined, assembly).filter(|_| !options.is_read_only),
         event_count: assembly.array.events.0,
@@ -220,6 +222,27 @@ async fn build<D: Device, C: Clock>(
         options,
     };
     Ok(Volume::new(parts))
+}
+
+/// Bad ranges of a member. A spare holds nothing: its list begins anew where it cannot be read.
+async fn bad_of<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+    record: &MemberRecord,
+) -> Result<RangeSet, OpenError> {
+    match read_bad(device, pool, superblock).await {
+        Err(_) if record.slot.is_none() => Ok(RangeSet::new()),
+        read => read,
+    }
+}
+
+/// Where a change leads: what the freshest member says counts (W7).
+pub(crate) fn goal_of(examined: &[Examined], assembly: &Assembly) -> Option<Goal> {
+    let freshest = examined
+        .iter()
+        .find(|member| member.index == assembly.freshest);
+    freshest.and_then(|member| member.goal.clone())
 }
 
 /// Whether a used member is one event behind: the last commit was interrupted.

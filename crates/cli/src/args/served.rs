@@ -86,7 +86,7 @@ pub struct Grow {
     /// Number of members afterwards [default: those that there are, and the new ones]
     #[arg(long, value_name = "N")]
     pub members: Option<u16>,
-    /// Level afterwards: 4, 5 or 6
+    /// Level afterwards: 1, 4, 5 or 6
     #[arg(long)]
     pub level: Option<String>,
     /// Layout afterwards
@@ -95,12 +95,26 @@ pub struct Grow {
     /// Bytes of a strip afterwards
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub strip: Option<u64>,
+    /// Bytes used of each member afterwards, or `max`: all that the smallest one has
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<String>,
+    /// Back to what there was before the reshape that is under way
+    #[arg(long, conflicts_with_all = ["add", "members", "level", "layout", "strip", "size"])]
+    pub revert: bool,
     /// Overwrite what was found on new members, and give up what a smaller volume has no room for
     #[arg(long)]
     pub force: bool,
     /// Wait for the end
     #[arg(long)]
     pub wait: bool,
+}
+
+/// `max`, or a number of bytes in digits.
+fn parse_size(text: &str) -> Result<String, String> {
+    match text {
+        "max" => Ok(text.to_owned()),
+        _ => parse_bytes(text).map(|bytes| bytes.to_string()),
+    }
 }
 
 /// `plexum scrub`.

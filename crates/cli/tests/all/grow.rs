@@ -234,3 +234,186 @@ fn while_rows_move_members_are_not_exchanged_and_nothing_is_scrubbed() {
     assert_eq!(status(&place)["verdict"], "degraded");
     server.stop(&place);
 }
+
+#[test]
+fn larger_members_are_used_when_all_are_and_what_is_new_is_made_to_agree() {
+    let (place, server, size) = raid5("grow-size");
+    for (old, new) in [("m0", "n0"), ("m1", "n1"), ("m2", "n2")] {
+        place.sparse(new, 24 << 20);
+        done(&place, &format!("replace nas {old} {new} --wait"));
+        done(&place, &format!("remove nas {old}"));
+    }
+    let refused = place.plexum("grow nas --size 20M");
+    assert!(refused.err.contains("m3 has"), "{}", refused.err);
+    assert!(
+        refused.err.contains("plexum replace nas"),
+        "{}",
+        refused.err
+    );
+    place.sparse("n3", 24 << 20);
+    std::fs::write(place.file("n3"), vec![9; 24 << 20]).unwrap();
+    done(&place, "replace nas m3 n3 --wait --force --yes");
+    done(&place, "remove nas m3");
+    let client = Client::start(&place);
+    let shown = done(&place, "grow nas --size max --dry-run");
+    assert!(shown.out.contains("made to agree"), "{}", shown.out);
+    assert_eq!(size_bytes(&place), size as u64, "a dry run changes nothing");
+    done(&place, "grow nas --size max --wait");
+    client.end(&place);
+    let refused = place.plexum("grow nas --size max");
+    assert!(refused.err.contains("all that"), "{}", refused.err);
+    let told = status(&place);
+    assert_eq!(told["verdict"], "ok", "{told}");
+    assert!(told["bitmap"].is_object(), "it covers all again: {told}");
+    assert!(size_bytes(&place) > size as u64 / 2 * 3);
+    fill(&place, SEED);
+    done(&place, "scrub nas --wait");
+    done(&place, "fail nas 2");
+    let there = content(&place);
+    assert!(there == pattern_bytes(SEED, 0, there.len()));
+    server.stop(&place);
+}
+
+#[test]
+fn less_of_the_members_is_used_only_where_what_is_on_the_volume_fits() {
+    let (place, server, size) = raid5("grow-less");
+    let refused = place.plexum("grow nas --size 8M");
+    assert!(
+        refused.err.contains("would lose its last"),
+        "{}",
+        refused.err
+    );
+    done(&place, "grow nas --size 8M --force");
+    let there = content(&place);
+    assert_eq!(there.len() as u64, 3 * (8 << 20));
+    assert!(there.len() < size && there == pattern_bytes(SEED, 0, there.len()));
+    assert_eq!(status(&place)["verdict"], "ok");
+    server.stop(&place);
+}
+
+#[test]
+fn a_reshape_is_turned_round_and_goes_back_when_its_server_was_killed() {
+    let (place, server, size) = raid5("grow-back");
+    let refused = place.plexum("grow nas --revert");
+    assert!(
+        refused.err.contains("not being reshaped"),
+        "{}",
+        refused.err
+    );
+    done(&place, "set nas rebuild-min=2M rebuild-max=2M");
+    done(&place, "grow nas --add m4 --level 6");
+    wait_until(&place, "some has moved", || {
+        status(&place)["jobs"][0]["done_bytes"].as_u64() > Some(4 << 20)
+    });
+    let refused = place.plexum("grow nas --revert --members 5");
+    assert_ne!(refused.exit, 0);
+    let shown = done(&place, "grow nas --revert --dry-run");
+    assert!(shown.out.contains("raid5 of 4 members"), "{}", shown.out);
+    done(&place, "grow nas --revert");
+    server.kill(); // and it goes on back
+    let server = Server::start(&place, "m0 m1 m2 m3 m4");
+    let client = Client::start(&place);
+    done(&place, "set nas rebuild-max=0");
+    wait_until(&place, "it is what it was", || {
+        status(&place)["level"] == "raid5" && is_still(&place)
+    });
+    client.end(&place);
+    let told = status(&place);
+    assert_eq!(
+        (&told["slots"], &told["verdict"]),
+        (&Value::from(4), &Value::from("ok"))
+    );
+    let there = content(&place);
+    assert_eq!(there.len(), size);
+    let written = (1 << 20)..(1 << 20) + (256 << 10);
+    let expected = pattern_bytes(SEED, 0, size);
+    assert!(there[..written.start] == expected[..written.start]);
+    assert!(there[written.end..] == expected[written.end..]);
+    server.stop(&place);
+}
+
+#[test]
+fn a_change_of_name_says_that_it_is_done_and_of_nothing_that_goes_on() {
+    let place = Place::in_memory("grow-words");
+    done(
+        &place,
+        "create nas --level 4 --strip 64K --member-size 16M m0 m1 m2 -y",
+    );
+    let server = Server::start(&place, "m0 m1 m2");
+    let said = done(&place, "grow nas --level 5");
+    assert!(said.out.contains("it is raid5"), "{}", said.out);
+    assert!(!said.out.contains("how far"), "{}", said.out);
+    server.stop(&place);
+}
+
+/// A folder with a mirror `nas` of two members with content, served; and two more files.
+fn mirror(name: &str) -> (Place, Server, usize) {
+    let place = Place::in_memory(name);
+    done(&place, "create nas --level 1 --member-size 8M m0 m1 -y");
+    let server = Server::start(&place, "m0 m1");
+    fill(&place, SEED);
+    for file in ["m2", "m3"] {
+        place.sparse(file, 8 << 20);
+    }
+    let size = usize::try_from(size_bytes(&place)).unwrap();
+    (place, server, size)
+}
+
+#[test]
+fn a_mirror_gets_another_copy_and_gives_it_up_again() {
+    let (place, server, size) = mirror("grow-copies");
+    let shown = done(&place, "grow nas --add m2 --dry-run");
+    assert!(shown.out.contains("filled"), "{}", shown.out);
+    done(&place, "grow nas --add m2 --wait");
+    let told = status(&place);
+    assert_eq!(
+        (&told["slots"], &told["verdict"]),
+        (&Value::from(3), &Value::from("ok"))
+    );
+    done(&place, "fail nas m0");
+    check(&place, size);
+    let refused = place.plexum("grow nas --members 4");
+    assert!(refused.err.contains("missing"), "{}", refused.err);
+    done(&place, "grow nas --members 2");
+    let told = status(&place);
+    assert_eq!(
+        (&told["slots"], &told["verdict"]),
+        (&Value::from(2), &Value::from("ok"))
+    );
+    check(&place, size);
+    server.stop(&place);
+}
+
+#[test]
+fn a_mirror_of_two_becomes_a_raid5_of_three_and_a_mirror_again() {
+    let (place, server, size) = mirror("grow-mirror");
+    let refused = place.plexum("grow nas --level 6");
+    assert!(refused.err.contains("by way of a raid5"), "{}", refused.err);
+    let client = Client::start(&place);
+    done(&place, "grow nas --level 5 --add m2 --members 3 --wait");
+    wait_until(&place, "it is larger", || size_bytes(&place) > size as u64);
+    let told = status(&place);
+    assert_eq!(
+        (&told["level"], &told["slots"]),
+        (&Value::from("raid5"), &Value::from(3))
+    );
+    client.end(&place);
+    fill(&place, SEED);
+    let refused = place.plexum("grow nas --level 1");
+    assert!(
+        refused.err.contains("would lose its last"),
+        "{}",
+        refused.err
+    );
+    done(&place, "grow nas --size 2M --force");
+    done(&place, "grow nas --level 1 --force --wait");
+    wait_until(&place, "it is a mirror", || {
+        status(&place)["level"] == "raid1"
+    });
+    wait_until(&place, "all is well", || status(&place)["verdict"] == "ok");
+    let there = content(&place);
+    assert!(there == pattern_bytes(SEED, 0, there.len()));
+    done(&place, "fail nas m0");
+    assert!(content(&place) == there);
+    server.stop(&place);
+}

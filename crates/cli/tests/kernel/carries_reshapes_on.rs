@@ -8,33 +8,33 @@ use crate::common::served::{
 };
 use plexum_oracle::{Batch, Create, Expected, Job, Judge, pattern_bytes, sha256};
 
-const SEED: u64 = 0x5eed_0011;
+pub(super) const SEED: u64 = 0x5eed_0011;
 
 /// In the guest, for the job's array: to the end, from where it stands.
-const GO_ON: &str = "start $DEVS || exit 3\nmdadm --readwrite \"$MD\"\nmd_wait \"$MD\" || exit 3\n\
+pub(super) const GO_ON: &str = "start $DEVS || exit 3\nmdadm --readwrite \"$MD\"\nmd_wait \"$MD\" || exit 3\n\
      put_sys position reshape_position\nput size \"$(blockdev --getsize64 \"$MD\")\"\nstop\n";
 
 /// In the guest: a reshape that has begun stops when it has got somewhere, and before its end.
-const HALF: &str = "n=0\nuntil [[ $(cat $MD_SYS/reshape_position) =~ ^[1-9] ]]; do \
+pub(super) const HALF: &str = "n=0\nuntil [[ $(cat $MD_SYS/reshape_position) =~ ^[1-9] ]]; do \
      n=$((n+1)); [ $n -lt 400 ] || return 1; sleep 0.05; done\nstop || return 3\nexit 0";
 
 /// How an array is made, and what it becomes.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
-    name: &'static str,
-    ours: &'static str,
-    theirs: &'static str,
-    slots: usize,
-    added: usize,
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    pub(super) ours: &'static str,
+    pub(super) theirs: &'static str,
+    pub(super) slots: usize,
+    pub(super) added: usize,
     /// Words for `plexum grow`; the new members are added.
-    grow: &'static str,
+    pub(super) grow: &'static str,
     /// Words for `mdadm --grow`; none: it is not begun by it here.
-    mdadm: &'static str,
+    pub(super) mdadm: &'static str,
     /// Members that can be missing at the end.
-    losses: usize,
+    pub(super) losses: usize,
 }
 
-const KINDS: [Kind; 5] = [
+pub(super) const KINDS: [Kind; 6] = [
     Kind {
         name: "wider",
         ours: "5 --strip 16K",
@@ -87,19 +87,29 @@ const KINDS: [Kind; 5] = [
         mdadm: "",
         losses: 1,
     },
+    Kind {
+        name: "mirror",
+        ours: "1",
+        theirs: "1",
+        slots: 2,
+        added: 1,
+        grow: "--level 5 --members 3",
+        mdadm: "",
+        losses: 1,
+    },
 ];
 
-struct Array {
-    place: Place,
-    name: String,
-    files: Vec<PathBuf>,
-    kind: Kind,
+pub(super) struct Array {
+    pub(super) place: Place,
+    pub(super) name: String,
+    pub(super) files: Vec<PathBuf>,
+    pub(super) kind: Kind,
     /// Bytes that have content all the way.
-    kept: usize,
+    pub(super) kept: usize,
 }
 
 impl Array {
-    fn new(who: &str, kind: Kind) -> Self {
+    pub(super) fn new(who: &str, kind: Kind) -> Self {
         let name = format!("rs-{who}-{}", kind.name);
         let place = Place::new(&name);
         let count = kind.slots + kind.added;
@@ -119,12 +129,32 @@ impl Array {
         names.join(" ")
     }
 
-    fn all(&self) -> String {
+    pub(super) fn all(&self) -> String {
         self.members(0..self.files.len())
     }
 
+    /// As `judge`, of one that is what it was. What a smaller volume had cut off reads as zeroes again.
+    pub(super) fn judge_kept(&self, size: usize) -> Job {
+        let cut = match self.kind.name {
+            "fewer" => self.kept / (self.kind.slots - 1) * (self.kind.slots - 2),
+            _ => self.kept,
+        };
+        let kind = Kind {
+            losses: 1,
+            ..self.kind
+        };
+        let kept = Self {
+            place: Place::new(&format!("{}-kept", self.name)),
+            name: self.name.clone(),
+            files: self.files.clone(),
+            kind,
+            kept: cut,
+        };
+        kept.judge(size)
+    }
+
     /// The kernel reads all of it, and without members, and its check finds nothing.
-    fn judge(&self, size: usize) -> Job {
+    pub(super) fn judge(&self, size: usize) -> Job {
         let mut expected = pattern_bytes(SEED, 0, self.kept.min(size));
         expected.resize(size, 0); // what is new reads as zeroes
         let mut judge = Judge::new(Expected::Sha256(sha256(&expected)));
@@ -136,7 +166,7 @@ impl Array {
     }
 }
 
-fn job(place: &Place) -> Option<(u64, u64)> {
+pub(super) fn job(place: &Place) -> Option<(u64, u64)> {
     let jobs = status(place)["jobs"].clone();
     let job = jobs
         .as_array()?
@@ -147,8 +177,8 @@ fn job(place: &Place) -> Option<(u64, u64)> {
 }
 
 /// Plexum makes, fills and begins; then it is killed in the middle.
-fn plexum_begins(kind: Kind) -> Array {
-    let mut array = Array::new("ours", kind);
+pub(super) fn plexum_begins(who: &str, kind: Kind) -> Array {
+    let mut array = Array::new(who, kind);
     let place = &array.place;
     let slots = array.members(0..kind.slots);
     done(
@@ -179,7 +209,7 @@ fn plexum_begins(kind: Kind) -> Array {
 
 #[test]
 fn a_reshape_of_plexum_is_carried_to_its_end_by_the_kernel() {
-    let begun = KINDS.map(plexum_begins);
+    let begun = KINDS.map(|kind| plexum_begins("ours", kind));
     let mut ending = Batch::new();
     for array in &begun {
         ending.add(Job::script(&array.name, &array.files, GO_ON));
@@ -193,12 +223,12 @@ fn a_reshape_of_plexum_is_carried_to_its_end_by_the_kernel() {
     batch.run_faultless();
 }
 
-#[test]
-fn a_reshape_of_the_kernel_is_carried_to_its_end_by_plexum() {
+/// The kernel makes, fills and begins; it is stopped in the middle.
+pub(super) fn kernel_begins(who: &str) -> Vec<Array> {
     let mut batch = Batch::new();
     let mut begun: Vec<Array> = Vec::new();
     for kind in KINDS.into_iter().filter(|kind| !kind.mdadm.is_empty()) {
-        let array = Array::new("theirs", kind);
+        let array = Array::new(who, kind);
         let mut words: Vec<&str> = kind.theirs.split(' ').collect();
         words.push("--bitmap=internal");
         let mut create = Create::new(words[0], &words[1..], SEED);
@@ -215,6 +245,12 @@ fn a_reshape_of_the_kernel_is_carried_to_its_end_by_plexum() {
     for (array, report) in begun.iter_mut().zip(&reports) {
         array.kept = report.value("size").parse().unwrap();
     }
+    begun
+}
+
+#[test]
+fn a_reshape_of_the_kernel_is_carried_to_its_end_by_plexum() {
+    let begun = kernel_begins("theirs");
     let mut batch = Batch::new();
     for array in &begun {
         let place = &array.place;

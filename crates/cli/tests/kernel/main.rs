@@ -15,5 +15,7 @@ mod nests_arrays;
 mod re_adds_what_was_away;
 mod reads_what_plexum_wrote;
 mod refuses_a_write_back_log;
+mod sees_more_of_the_members;
 mod takes_over_in_every_state;
+mod turns_reshapes_round;
 mod wrote_what_plexum_reads;

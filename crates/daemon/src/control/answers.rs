@@ -61,8 +61,9 @@ fn look(host: &Rc<Host>, request: &Request) -> Result<serde_json::Value, Refusal
         }
         Request::Show { volume } => {
             let hosted = host.find(volume)?;
-            let served = hosted.served()?;
-            serde_json::to_value(hosted.status_of(&served)).unwrap_or_default()
+            let status = hosted.status(); // while it is opened again, the last one
+            let status = status.ok_or_else(|| hosted.is_closing())?;
+            serde_json::to_value(status).unwrap_or_default()
         }
         Request::Stats { volume, reset } => host.find(volume)?.served()?.stats(*reset),
         Request::Requests { volume } => host.find(volume)?.served()?.requests(),

@@ -112,6 +112,7 @@ impl OpenRequest {
             },
             planned: Vec::new(),
             change: crate::assembly::Change::None,
+            goal: None,
             device: match self.ublk {
                 true => DeviceWish::Make,
                 false => DeviceWish::TakeOver,

@@ -213,6 +213,7 @@ fn request(members: &[String], may_write: bool) -> AssembleRequest {
         choice: Choice::Newest,
         planned: Vec::new(),
         change: crate::assembly::Change::None,
+        goal: None,
         device: DeviceWish::TakeOver,
         vhost_user: None,
     }

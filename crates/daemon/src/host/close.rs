@@ -120,6 +120,7 @@ impl Host {
             .iter()
             .map(|server| server.exports().close(name, how));
         join(join_all(closed), self.shards.end_sessions(name, how)).await;
+        let _turn = hosted.reopening.lock().await; // it may be between two geometries: then it is stopped in the second
         let served = hosted.served().map_err(Refusal::problem)?;
         served.volume.stop().await.map_err(|error| {
             Problem::new(

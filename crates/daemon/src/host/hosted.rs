@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use plexum_block::wait::{Gauge, GaugeGuard, Mutex};
+use plexum_engine::state::Standing;
 use plexum_front::client::Leave;
 use plexum_front::exports::Exports;
 use plexum_front::flag::Flag;
@@ -146,6 +147,8 @@ pub struct Hosted {
     pub(super) duties: RefCell<Vec<JoinHandle<()>>>,
     /// How it is opened again.
     pub(super) request: RefCell<AssembleRequest>,
+    /// One at a time plans and begins another shape of it.
+    pub(super) growing: Mutex,
     /// One at a time opens it again.
     pub(super) reopening: Mutex,
     /// What is told of it while it is opened again.
@@ -175,6 +178,7 @@ impl Hosted {
             tasks: RefCell::default(),
             duties: RefCell::default(),
             request: RefCell::new(request),
+            growing: Mutex::new(),
             reopening: Mutex::new(),
             last_status: RefCell::default(),
             shut: RefCell::default(),
@@ -259,6 +263,17 @@ impl Hosted {
         }
     }
 
+    /// Who is in now: members were exchanged since it was opened, and it is opened again with those that it has.
+    pub(super) fn note_members_of(&self, served: &Served) {
+        let status = served.volume.status();
+        let here = status.members.into_iter();
+        let here = here.filter(|member| member.standing != Standing::Faulty);
+        let names: Vec<String> = here.filter_map(|member| member.name).collect();
+        if !names.is_empty() {
+            self.request.borrow_mut().members = names;
+        }
+    }
+
     /// Status of the volume that is here.
     pub(crate) fn status_of(&self, served: &Served) -> VolumeStatus {
         served.status(self.exports(served))
@@ -335,7 +350,7 @@ impl Hosted {
         }
     }
 
-    pub(super) fn is_closing(&self) -> Refusal {
+    pub(crate) fn is_closing(&self) -> Refusal {
         Refusal::IsClosing {
             name: self.name.clone(),
         }

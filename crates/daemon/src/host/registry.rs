@@ -16,6 +16,7 @@ use plexum_nbd::tls::TlsMode;
 use plexum_runtime::Handle;
 use plexum_runtime::socket::Socket;
 
+use super::goal::goal_of;
 use super::hosted::{Front, Hosted, RealServer, Stage, Way};
 use super::listen::{accept, bind_tcp, bind_unix, encode, serve_each, unix_uri};
 use super::nvme::{self, NvmeAddresses, NvmeListen};
@@ -421,7 +422,7 @@ impl Host {
     }
 
     /// Whether a volume can be divided among the threads: one of md, in one piece, that may be written to.
-    fn is_divisible(&self, hosted: &Hosted) -> bool {
+    pub(super) fn is_divisible(&self, hosted: &Hosted) -> bool {
         let Ok(served) = hosted.served() else {
             return false;
         };
@@ -429,11 +430,6 @@ impl Host {
             && matches!(*served.volume, Body::Whole(_))
             && served.facts.is_md()
             && !served.volume.status().is_read_only
-    }
-
-    /// Whether it is divided among the threads.
-    pub(super) fn is_divided(&self, hosted: &Hosted) -> bool {
-        self.is_divisible(hosted)
     }
 
     fn start_tasks(self: &Rc<Self>, hosted: &Rc<Hosted>) -> Result<(), Refusal> {
@@ -450,7 +446,7 @@ impl Host {
         }
         self.start_duties(hosted)?;
         // What an earlier server began may have all but ended.
-        let is_left = served.memory.goal().is_some() && matches!(*served.volume, Body::Whole(_));
+        let is_left = goal_of(&served).is_some() && matches!(*served.volume, Body::Whole(_));
         if is_left || matches!(*served.volume, Body::Reshaping(_)) {
             self.follow_reshape(hosted, &served);
         }

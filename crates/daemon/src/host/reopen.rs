@@ -9,9 +9,10 @@ use std::rc::Rc;
 
 use plexum_block::clock::Clock;
 use plexum_block::wait::join_all;
-use plexum_md::reshape::Relabel;
+use plexum_md::reshape::{Alteration, Goal, Relabel, Stand};
 
 use super::admit::{export_info, facts_of};
+use super::goal::{Keeping, end_goal, goal_of};
 use super::hosted::{Hosted, Stage};
 use super::registry::Host;
 use crate::assembly::{AssembleRequest, Assembled, Body, Change, open};
@@ -21,30 +22,34 @@ use crate::volume::ops::take_up_settings;
 use crate::volume::served::{RealExport, Served};
 
 impl Host {
-    /// Opens a volume again with `change`. Whoever has asked holds neither the volume nor a turn to change it.
+    /// Opens a volume again with `change`, which leads to `goal` where that is given. Whoever has asked holds neither
+    /// the volume nor a turn to change it, and has asked `check_reopen`.
     ///
     /// # Errors
-    /// `WrongState` for one that is served by several cores; why it could not be opened so: then it goes on as it was,
-    /// or, when that is said, is closed.
+    /// Why it could not be opened so: then it goes on as it was, or, when that is said, is closed.
     pub(crate) async fn reopen(
         self: &Rc<Self>,
         hosted: &Rc<Hosted>,
         change: Change,
+        goal: Option<Goal>,
     ) -> Result<(), Problem> {
-        self.check_reopen(hosted)?;
         let _turn = hosted.reopening.lock().await;
         hosted.idle().await;
+        if hosted.stage() != Stage::Open {
+            return Err(hosted.is_closing().problem());
+        }
         let served = hosted.served().map_err(|refusal| refusal.problem())?;
         let (export, memory) = (Rc::clone(&served.export), served.memory.carried());
         hosted.keep_status(&served);
         export.export().hold().await;
+        hosted.note_members_of(&served);
         let stopped = served.volume.stop().await;
         served.end();
         hosted.served.take();
         drop(served);
         join_all(hosted.duties.take()).await;
         let opened = match stopped {
-            Ok(()) => self.open_once(hosted, change).await,
+            Ok(()) => self.open_once(hosted, change, goal.clone()).await,
             Err(error) => Err(Problem::new(
                 Code::IoError,
                 format!("{} could not be stopped cleanly: {error}", hosted.name()),
@@ -52,10 +57,20 @@ impl Host {
         };
         let (assembled, refused) = match opened {
             Ok(assembled) => (Ok(assembled), None),
-            Err(problem) => (self.open_once(hosted, Change::None).await, Some(problem)),
+            Err(problem) => {
+                let as_it_is = self.open_once(hosted, Change::None, None).await;
+                (as_it_is, Some(problem))
+            }
         };
         match assembled {
-            Ok(assembled) => self.go_on(hosted, assembled, export, memory)?,
+            Ok(assembled) => {
+                self.go_on(hosted, assembled, export, memory)?;
+                if let (None, Some(goal), Ok(served)) = (&refused, goal, hosted.served())
+                    && Keeping::of(&served) == Keeping::Server
+                {
+                    served.memory.note_goal(Some(&goal));
+                }
+            }
             Err(problem) => {
                 export.export().go_on(None);
                 hosted.forget_status();
@@ -73,7 +88,7 @@ impl Host {
         if hosted.stage() != Stage::Open {
             return Err(hosted.is_closing().problem());
         }
-        if self.is_divided(hosted) {
+        if self.is_divisible(hosted) {
             let text = format!("{} is served by several cores", hosted.name());
             return Err(Problem::new(Code::WrongState, text)
                 .why("its data would have to move under clients at other cores")
@@ -82,9 +97,15 @@ impl Host {
         Ok(())
     }
 
-    async fn open_once(&self, hosted: &Hosted, change: Change) -> Result<Assembled, Problem> {
+    async fn open_once(
+        &self,
+        hosted: &Hosted,
+        change: Change,
+        goal: Option<Goal>,
+    ) -> Result<Assembled, Problem> {
         let request = AssembleRequest {
             change,
+            goal,
             ..hosted.request.borrow().clone()
         };
         let mut opened = open(&self.handle, &self.pool, request).await?;
@@ -158,7 +179,7 @@ impl Host {
             drop(volume); // its members are opened again
             if hosted.stage() == Stage::Open {
                 match host.finish_reshape(&hosted).await {
-                    Ok(text) => host.tell(&hosted, "reshape_finished", text),
+                    Ok((event, text)) => host.tell(&hosted, event, text),
                     Err(problem) => host.tell(&hosted, "reshape_stopped", problem.message),
                 }
             }
@@ -171,23 +192,40 @@ impl Host {
             .publish(time_s, hosted.name(), event, text, None);
     }
 
-    async fn finish_reshape(self: &Rc<Self>, hosted: &Rc<Hosted>) -> Result<String, Problem> {
-        let goal = hosted.served().ok().and_then(|served| served.memory.goal());
-        let last = goal.and_then(|goal| goal.relabel());
+    /// What is due when a change has ended. The event that says so, and its text.
+    async fn finish_reshape(
+        self: &Rc<Self>,
+        hosted: &Rc<Hosted>,
+    ) -> Result<(&'static str, String), Problem> {
+        let served = hosted.served().map_err(|refusal| refusal.problem())?;
+        let goal = goal_of(&served);
+        let has_moved = matches!(*served.volume, Body::Reshaping(_));
+        let stands_at = |stand: &Stand| stand.is(served.volume.geometry());
+        let has_begun = has_moved || goal.as_ref().is_none_or(|goal| !stands_at(&goal.from));
+        drop(served);
+        let last = goal.as_ref().and_then(|goal| goal.last.clone());
         self.give_last_relabel(hosted, last).await?;
         let served = hosted.served().map_err(|refusal| refusal.problem())?;
         let has_lost = end_goal(&served).await;
-        Ok(format!(
-            "{} is reshaped: {} bytes, {} members{has_lost}",
-            hosted.name(),
+        let name = hosted.name();
+        if let (false, Some(goal)) = (has_begun, goal) {
+            let text = format!(
+                "{name} was to become {}, and its server ended before anything had changed: ask for it again{has_lost}",
+                goal.to.shape
+            );
+            return Ok(("reshape_stopped", text));
+        }
+        let text = format!(
+            "{name} is reshaped: {} bytes, {} members{has_lost}",
             served.volume.volume_bytes(),
             served.facts.slots
-        ))
+        );
+        Ok(("reshape_finished", text))
     }
 
     /// What has moved is opened as what it is now. The goal may be older or newer than the superblocks, since an
     /// earlier server may have died between the two: an array that has not moved is never relabelled.
-    async fn give_last_relabel(
+    pub(super) async fn give_last_relabel(
         self: &Rc<Self>,
         hosted: &Rc<Hosted>,
         last: Option<Relabel>,
@@ -195,29 +233,26 @@ impl Host {
         let served = hosted.served().map_err(|refusal| refusal.problem())?;
         let due = last.filter(|relabel| relabel.is_due(served.volume.geometry()));
         let is_moved = matches!(*served.volume, Body::Reshaping(_));
-        drop(served);
-        match due {
-            Some(relabel) => {
-                self.reopen(hosted, Change::Relabel(Box::new(relabel)))
-                    .await
+        if due.as_ref().is_some_and(Relabel::wants_agreement) {
+            // After a crash: what was being written then is made to agree as it is now.
+            loop {
+                let change = served.volume.changes();
+                if served.volume.status().doubtful_regions.0 == 0 {
+                    break;
+                }
+                change.await;
+                if hosted.stage() != Stage::Open {
+                    return Err(hosted.is_closing().problem());
+                }
             }
-            None if is_moved => self.reopen(hosted, Change::None).await,
-            None => Ok(()),
         }
-    }
-}
-
-/// The goal is reached: the stripe log that there was is back, and nothing is left to do. What to add where there is
-/// none now.
-pub(super) async fn end_goal(served: &Served) -> String {
-    let had_log = served.memory.goal().is_some_and(|goal| goal.has_log);
-    let log = match had_log {
-        true => served.volume.set_log(true).await,
-        false => Ok(false),
-    };
-    served.memory.note_goal(None);
-    match log {
-        Ok(_) => String::new(),
-        Err(error) => format!("; it has a bitmap and no stripe log now: {error}"),
+        drop(served);
+        let change = match due {
+            Some(relabel) => Change::Alter(Box::new(Alteration::Relabel(relabel))),
+            None if is_moved => Change::None,
+            None => return Ok(()),
+        };
+        self.check_reopen(hosted)?;
+        self.reopen(hosted, change, None).await
     }
 }

@@ -1,19 +1,28 @@
-//! What a reshape leads to beyond what the superblocks can say: they name the move that is under way, and nothing of
-//! what follows it.
+//! Where a change of an array leads, for arrays whose members have no room to say so (md 0.90 and 1.0).
 
 use plexum_layout::Organisation;
-use plexum_md::reshape::{Relabel, Shape};
+use plexum_md::reshape::{Goal, Relabel, Shape, Stand};
 use serde::{Deserialize, Serialize};
 
-/// Where a reshape ends.
+/// A goal as the folder keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Goal {
-    /// The relabel that follows the move, from and to.
+pub struct KeptGoal {
+    /// What the array was, and the sectors used of each member.
+    pub from: (Named, u64),
+    /// What it will be.
+    pub to: (Named, u64),
+    /// The relabel that went before the move, from and to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<(Named, Named)>,
+    /// The relabel that follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<(Named, Named)>,
     /// The array had a stripe log, and gets one again.
     #[serde(default)]
     pub has_log: bool,
+    /// Bytes of a region of the bitmap that it gets again; 0: none.
+    #[serde(default)]
+    pub bitmap_region_bytes: u32,
 }
 
 /// A shape in md's numbers.
@@ -48,24 +57,47 @@ impl Named {
     }
 }
 
-impl Goal {
-    /// That of a plan's last station.
+fn stand((named, component_sectors): (Named, u64)) -> Option<Stand> {
+    Some(Stand {
+        shape: named.shape()?,
+        component_sectors,
+    })
+}
+
+fn relabel(kept: Option<(Named, Named)>) -> Option<Relabel> {
+    let (before, after) = kept?;
+    Some(Relabel {
+        before: before.shape()?,
+        after: after.shape()?,
+    })
+}
+
+impl KeptGoal {
+    /// That of a goal.
     #[must_use]
-    pub fn of(last: Option<&Relabel>) -> Self {
+    pub fn of(goal: &Goal) -> Self {
+        let stand = |stand: &Stand| (Named::of(&stand.shape), stand.component_sectors);
         let named = |relabel: &Relabel| (Named::of(&relabel.before), Named::of(&relabel.after));
         Self {
-            last: last.map(named),
-            has_log: false,
+            from: stand(&goal.from),
+            to: stand(&goal.to),
+            first: goal.first.as_ref().map(named),
+            last: goal.last.as_ref().map(named),
+            has_log: goal.has_log,
+            bitmap_region_bytes: goal.bitmap_region_bytes,
         }
     }
 
-    /// The relabel that follows.
+    /// The goal. `None`: its numbers are of no shape.
     #[must_use]
-    pub fn relabel(&self) -> Option<Relabel> {
-        let (before, after) = self.last?;
-        Some(Relabel {
-            before: before.shape()?,
-            after: after.shape()?,
+    pub fn goal(&self) -> Option<Goal> {
+        Some(Goal {
+            from: stand(self.from)?,
+            to: stand(self.to)?,
+            first: relabel(self.first),
+            last: relabel(self.last),
+            has_log: self.has_log,
+            bitmap_region_bytes: self.bitmap_region_bytes,
         })
     }
 }
@@ -82,17 +114,25 @@ mod tests {
             member_count,
             strip_sectors: 128,
         };
-        let relabel = Relabel {
-            before: shape(Organisation::Raid6(Raid6Layout::LeftSymmetric6), 5),
-            after: shape(Organisation::Raid5(Raid5Layout::LeftSymmetric), 4),
+        let stand = |shape| Stand {
+            shape,
+            component_sectors: 4096,
         };
+        let between = shape(Organisation::Raid6(Raid6Layout::LeftSymmetric6), 5);
+        let five = shape(Organisation::Raid5(Raid5Layout::LeftSymmetric), 4);
         let goal = Goal {
+            from: stand(shape(Organisation::Raid6(Raid6Layout::LeftSymmetric), 5)),
+            to: stand(five),
+            first: None,
+            last: Some(Relabel {
+                before: between,
+                after: five,
+            }),
             has_log: true,
-            ..Goal::of(Some(&relabel))
+            bitmap_region_bytes: 65_536,
         };
-        let text = serde_json::to_string(&goal).unwrap();
-        let read: Goal = serde_json::from_str(&text).unwrap();
-        assert_eq!(read.relabel(), Some(relabel));
-        assert!(read.has_log);
+        let text = serde_json::to_string(&KeptGoal::of(&goal)).unwrap();
+        let read: KeptGoal = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.goal(), Some(goal));
     }
 }

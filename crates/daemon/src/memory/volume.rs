@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::disks::InUse;
-use super::{Found, Goal, Keeper, Kept, Key, REMEMBERED_SETTINGS, Remembered, StateDir};
+use super::{Found, Keeper, Kept, KeptGoal, Key, REMEMBERED_SETTINGS, Remembered, StateDir};
 use crate::volume::status::ScrubStatus;
+use plexum_md::reshape::Goal;
 
 /// The memory of a server: where it is, and who writes it.
 pub struct Memory {
@@ -106,14 +107,15 @@ impl VolumeMemory {
         self.now.borrow().settings.clone()
     }
 
-    /// What a reshape that is under way leads to.
+    /// Where a change leads that is under way.
     #[must_use]
     pub fn goal(&self) -> Option<Goal> {
-        self.now.borrow().goal.clone()
+        self.now.borrow().goal.as_ref()?.goal()
     }
 
-    /// Notes what a reshape leads to, or that there is nothing left to do.
-    pub fn note_goal(&self, goal: Option<Goal>) {
+    /// Notes where a change leads, or that there is nothing left to do.
+    pub fn note_goal(&self, goal: Option<&Goal>) {
+        let goal = goal.map(KeptGoal::of);
         self.change(|now| {
             let is_new = now.goal != goal;
             now.goal = goal;

@@ -112,6 +112,7 @@ impl Ground {
             choice: Choice::Only,
             planned: Vec::new(),
             change: plexum_daemon::assembly::Change::None,
+            goal: None,
             device: DeviceWish::TakeOver,
             vhost_user: None,
         }

@@ -8,7 +8,7 @@
 //!
 //! Source: md-reshape.md section 8.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -42,6 +42,8 @@ pub(super) struct Halves<D: Device, C: Clock> {
     before: RefCell<Option<Rc<Volume<D, C>>>>,
     after: Rc<Volume<D, C>>,
     bond: Bond,
+    /// Version of the new one's state at the last look for losses.
+    seen: Cell<u64>,
 }
 
 impl<D: Device, C: Clock> Halves<D, C> {
@@ -61,6 +63,7 @@ impl<D: Device, C: Clock> Halves<D, C> {
             before: RefCell::new(Some(Rc::new(before))),
             after,
             bond,
+            seen: Cell::new(u64::MAX),
         }
     }
 
@@ -193,10 +196,15 @@ impl<D: Device, C: Clock> Halves<D, C> {
         result
     }
 
-    /// A member that one of two bound volumes has lost is lost to both.
+    /// A member that one of two bound volumes has lost is lost to both. Asked for after each request: as long as the
+    /// old one has no news, and the state of the new one is as it was, there is nothing to look at.
     fn share_losses(&self) {
         let Bond::Lent(who) = &self.bond else { return };
         let Some(before) = self.before() else { return };
+        let version = self.after.array().state().version;
+        if self.seen.replace(version) == version && !before.base().has_announcement() {
+            return;
+        }
         while let Some(news) = before.base().take_announcement() {
             match news {
                 Announcement::MemberFailed { member, cause }

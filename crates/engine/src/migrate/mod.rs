@@ -113,6 +113,8 @@ pub struct Migration<D: Device, C: Clock, L: Ledger> {
     /// What a position stands for that was given to the ledger, and that nobody knows to be durable.
     unsure: RefCell<Range<u64>>,
     is_stopping: Cell<bool>,
+    /// It stops where it can be turned round.
+    is_turning: Cell<bool>,
     is_running: Cell<bool>,
     /// An error stopped it.
     has_failed: Cell<bool>,
@@ -159,6 +161,7 @@ impl<D: Device, C: Clock, L: Ledger> Migration<D, C, L> {
             kept_bytes: Cell::new(parts.position.kept_bytes),
             unsure: RefCell::new(0..0),
             is_stopping: Cell::new(false),
+            is_turning: Cell::new(false),
             is_running: Cell::new(false),
             has_failed: Cell::new(false),
             begun: Cell::new(None),
@@ -350,6 +353,26 @@ impl<D: Device, C: Clock, L: Ledger> Migration<D, C, L> {
     /// As `Volume::flush`.
     pub async fn flush(&self) -> Result<(), IoError> {
         self.halves.flush().await
+    }
+
+    /// Whether the rows can be moved back: with a critical section, which is kept elsewhere, they cannot.
+    pub fn can_turn(&self) -> bool {
+        self.window.critical_bytes() == 0
+    }
+
+    /// Moves on, at any pace, to where the rows can be moved back from, and rests there: the next start may do that.
+    /// `false`: it has ended before, or will not go on.
+    pub async fn turn(&self) -> bool {
+        self.is_turning.set(true);
+        self.changed.notify();
+        self.after().base().changed().notify(); // it may wait for its pace
+        let rests = || {
+            let has_begun = self.begun.get().is_some() || self.is_stopping.get();
+            has_begun && !self.is_running.get()
+        };
+        self.changed.until(rests).await;
+        let border = self.border_bytes.get();
+        !self.has_failed.get() && !self.has_ended() && self.window.is_turnable(border)
     }
 
     /// Ends both volumes cleanly, between two windows (R13).

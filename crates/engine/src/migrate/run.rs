@@ -65,7 +65,8 @@ impl<D: Device, C: Clock, L: Ledger> Migration<D, C, L> {
         }
         while !self.is_stopping.get() {
             let at = self.border_bytes.get();
-            if self.has_ended() {
+            let is_turned = self.is_turning.get() && self.window.is_turnable(at);
+            if self.has_ended() || is_turned {
                 break;
             }
             if self.window.direction() == Direction::Up && at < self.window.critical_bytes() {
@@ -74,7 +75,7 @@ impl<D: Device, C: Clock, L: Ledger> Migration<D, C, L> {
             } else {
                 let begun = self.after().base().clock().now();
                 let moved = self.step(at).await?;
-                if self.halves.is_bound() && !self.has_ended() {
+                if self.halves.is_bound() && !self.has_ended() && !self.is_turning.get() {
                     self.rest(moved, begun).await;
                 }
             }
@@ -87,7 +88,9 @@ impl<D: Device, C: Clock, L: Ledger> Migration<D, C, L> {
     async fn rest(&self, moved_bytes: u64, begun: plexum_block::clock::Moment) {
         let members = self.after().geometry().data_count() as u64;
         let throttle = self.after().upkeep().throttle(moved_bytes / members, begun);
-        let stop = self.changed.until(|| self.is_stopping.get());
+        let stop = self
+            .changed
+            .until(|| self.is_stopping.get() || self.is_turning.get());
         plexum_block::wait::first(throttle, stop).await;
     }
 

@@ -175,6 +175,25 @@ impl Window {
         self.unit_member_bytes * self.new.data_count
     }
 
+    /// Volume bytes of whole rows of both geometries: a border at a multiple of it cuts no row.
+    #[must_use]
+    pub fn whole_bytes(&self) -> u64 {
+        let (one, other) = (
+            self.unit_bytes(),
+            self.unit_member_bytes * self.old.data_count,
+        );
+        (one / greatest_divisor(one, other)).saturating_mul(other)
+    }
+
+    /// Whether the same rows can be moved back from here: the border is one in the other direction as well.
+    #[must_use]
+    pub fn is_turnable(&self, border_bytes: u64) -> bool {
+        // Behind the end of the old volume there is nothing but new space.
+        let is_behind = self.direction == Direction::Up && border_bytes >= self.old.volume_bytes;
+        let has_room = self.critical_bytes == 0;
+        has_room && (is_behind || border_bytes.is_multiple_of(self.whole_bytes()))
+    }
+
     /// Volume bytes from address 0 on that are kept elsewhere while their rows are written; 0 when there is room.
     #[must_use]
     pub fn critical_bytes(&self) -> u64 {
@@ -269,8 +288,9 @@ impl Window {
         }
     }
 
-    /// What is moved next, as volume addresses: not more than a step, nor than there is room for. Empty at the end, and
-    /// where the critical section comes next, which has to be kept first.
+    /// What is moved next, as volume addresses: not more than a step, nor than there is room for, and up to where no
+    /// row is cut where that is on the way. Empty at the end, and where the critical section comes next, which has to
+    /// be kept first.
     #[must_use]
     pub fn next(&self, committed_bytes: u64) -> Range<u64> {
         assert!(
@@ -279,15 +299,23 @@ impl Window {
         );
         let unit = self.unit_bytes();
         let most = (self.step_bytes / unit).max(1) * unit;
-        let limit = self.limit(committed_bytes);
+        let (limit, cut) = (self.limit(committed_bytes), self.whole_bytes());
         match self.direction {
             Direction::Up => {
                 let end = committed_bytes.saturating_add(most).min(limit);
+                let end = match end / cut * cut {
+                    whole if whole > committed_bytes && end < self.new.volume_bytes => whole,
+                    _ => end,
+                };
                 committed_bytes..end.max(committed_bytes)
             }
             Direction::Down => {
                 let whole = committed_bytes.next_multiple_of(unit); // the first one may be cut by the end
                 let start = whole.saturating_sub(most).max(limit);
+                let start = match start.next_multiple_of(cut) {
+                    whole if whole < committed_bytes => whole,
+                    _ => start,
+                };
                 start.min(committed_bytes)..committed_bytes
             }
         }
@@ -388,7 +416,13 @@ mod tests {
                 } else {
                     sectors(before, needed, 0)
                 };
-                let moved = window.next(border);
+                let limit = window.limit(border);
+                let moved = match direction {
+                    Direction::Up => border..limit.max(border),
+                    Direction::Down => limit.min(border)..border,
+                };
+                let next_one = window.next(border);
+                assert!(moved.start <= next_one.start && next_one.end <= moved.end);
                 let written = sectors(after, moved.clone(), shift);
                 let place = format!("{before:?} {after:?} {direction:?} gap {gap} at {border}");
                 assert!(written.is_disjoint(&needed), "{place}: {moved:?}");
@@ -408,7 +442,7 @@ mod tests {
                     && !next.is_empty()
                 {
                     assert!(
-                        !moved.is_empty()
+                        !next_one.is_empty()
                             || direction == Direction::Down && border == window.critical_bytes(),
                         "{place}: it stands still"
                     );

@@ -349,6 +349,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         metadata.as_any()?.downcast_ref::<M>().map(ask)
     }
 
+    /// Changes in its metadata, when they are of the format `M`, what only that format knows; durable with the next
+    /// commit. `None`: they are not.
+    pub fn change_metadata<M: 'static, R>(&self, change: impl FnOnce(&mut M) -> R) -> Option<R> {
+        let mut metadata = self.array.metadata_mut();
+        metadata.as_any_mut()?.downcast_mut::<M>().map(change)
+    }
+
     /// Makes durable what the format says from now on besides the members: how far a migration is.
     ///
     /// # Errors

@@ -29,6 +29,8 @@ pub struct MemberStatus {
     pub valid_bytes: Option<u64>,
     /// Length of its data area.
     pub data_size_bytes: u64,
+    /// Size of its device; 0 for one that is not there.
+    pub device_bytes: u64,
     /// Bytes on its bad-block list.
     pub bad_bytes: u64,
     /// The ranges on its bad-block list, in bytes of its data area, ascending.
@@ -124,12 +126,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     .find(|filling| filling.drive.id == id)
                     .map(|filling| filling.valid_below_bytes.get()),
                 data_size_bytes: drive.as_ref().map_or(0, |drive| drive.data_size_bytes),
+                device_bytes: drive.as_ref().map_or(0, |drive| drive.info().size_bytes),
                 bad_bytes: drive.as_ref().map_or(0, |drive| {
-                    drive
-                        .bad_ranges()
-                        .iter()
-                        .map(|range| range.end - range.start)
-                        .sum()
+                    let bad = drive.bad_ranges();
+                    bad.iter().map(|range| range.end - range.start).sum()
                 }),
                 bad_ranges: drive
                     .as_ref()

@@ -72,6 +72,7 @@ fn image(index: usize, name: &str, bytes: Vec<u8>) -> Option<Image> {
         bitmap,
         refused: Refused::default(),
         log: None,
+        goal: None,
     };
     Some(Image {
         examined,

@@ -292,14 +292,22 @@ pub(super) fn missing_after(
     (0..slot_count).map(|slot| !has(slot)).collect()
 }
 
-/// Slots without a complete member.
-pub(super) fn missing(slot_count: u16, members: &[AssembledMember]) -> Vec<bool> {
-    let has_active = |slot| {
-        members
-            .iter()
-            .any(|m| m.slot == Some(slot) && m.standing == AssembledStanding::Active)
+/// Slots without a complete member in the one geometry that there is, or the one that a reshape leaves.
+pub(super) fn missing_before(
+    geometry: &Geometry,
+    reshape: Option<&AssembledReshape>,
+    slot_count: u16,
+    members: &[AssembledMember],
+) -> Vec<bool> {
+    let is_complete = |member: &AssembledMember| {
+        let is_filled = |reshape: &AssembledReshape| reshape.has_filled_before(member, geometry);
+        member.standing == AssembledStanding::Active || reshape.is_some_and(is_filled)
     };
-    (0..slot_count).map(|slot| !has_active(slot)).collect()
+    let has = |slot| {
+        let mut members = members.iter();
+        members.any(|m| m.slot == Some(slot) && is_complete(m))
+    };
+    (0..slot_count).map(|slot| !has(slot)).collect()
 }
 
 /// Whether both halves of a reshape, or the one geometry that there is, can do with the members.
@@ -308,7 +316,8 @@ pub(super) fn check_halves(
     (geometry, reshape, slot_count): (&Geometry, Option<&AssembledReshape>, u16),
     members: &[AssembledMember],
 ) -> Result<(), AssembleError> {
-    check_enough(name, geometry, &missing(slot_count, members), members)?;
+    let missing = missing_before(geometry, reshape, slot_count, members);
+    check_enough(name, geometry, &missing, members)?;
     reshape.map_or(Ok(()), |reshape| {
         let missing = missing_after(reshape, slot_count, members);
         check_enough(name, &reshape.after, &missing, members)

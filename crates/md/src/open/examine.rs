@@ -9,6 +9,7 @@ use plexum_format::{FormatError, Found, SECTOR_BYTES};
 
 use crate::adapter::bitmap_sectors;
 use crate::assemble::{Examined, Refused};
+use crate::reshape::{GOAL_BYTES, Goal, goal_place};
 use plexum_block::buf::BufPool;
 use plexum_block::device::{Device, IoError, read_range};
 use plexum_block::ranges::RangeSet;
@@ -79,6 +80,7 @@ pub async fn examine_as<D: Device>(
         Err(error) => return Err(error.of_member(index)),
     };
     let log = read_log_header(device, pool, &superblock, bitmap.as_ref()).await;
+    let goal = read_goal(device, pool, &superblock, bitmap.as_ref()).await;
     Ok(Examined {
         index,
         name: name.to_owned(),
@@ -90,6 +92,7 @@ pub async fn examine_as<D: Device>(
             bad_blocks,
         },
         log,
+        goal,
     })
 }
 
@@ -108,7 +111,21 @@ pub(super) fn as_planned<D: Device>(
         bitmap: None,
         refused: Refused::default(),
         log: None,
+        goal: None,
     }
+}
+
+/// Where a change leads, as far as it can be read: nothing that is served depends on it.
+async fn read_goal<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+    bitmap: Option<&BitmapHeader>,
+) -> Option<Goal> {
+    let place = goal_place(superblock, bitmap.map_or(0, bitmap_sectors))?;
+    let range = place..place + GOAL_BYTES as u64;
+    let page = read_range(device, pool, range).await.ok()?;
+    Goal::parse(&page, &superblock.array_uuid)
 }
 
 async fn read_log_header<D: Device>(

@@ -1,13 +1,13 @@
-//! What the superblocks say when a reshape begins, has ended, or was interrupted while they were written. Pure.
+//! What the superblocks say when a reshape begins, turns round, and has ended. Pure.
 //!
 //! Source: md-reshape.md section 3.
 
-use plexum_format::Slot;
 use plexum_format::md::{Reshape, Role, Superblock};
-use plexum_layout::{Level, Organisation};
+use plexum_format::{SECTOR_BYTES, Slot};
+use plexum_layout::Organisation;
 
-use super::plan::{Move, Relabel, Shape};
-use crate::assemble::Examined;
+use super::plan::Move;
+use super::shape::{Relabel, Shape};
 use plexum_engine::migrate::Direction;
 
 /// Another name for the same places of data: level, layout and number of slots change, nothing moves.
@@ -24,6 +24,22 @@ pub(super) fn relabel(superblock: &mut Superblock, change: &Relabel) {
     }
     if superblock.role() == Role::Spare {
         superblock.rebuild_offset_sectors = None;
+    }
+}
+
+/// Slots of a mirror that lacks members, counted without the empty ones: the numbers of who is complete, in the order
+/// of the slots, as the superblock that describes the array and those of all members say.
+pub(super) fn close_ranks(superblocks: &mut [Superblock], complete: &[u32]) {
+    for superblock in superblocks {
+        for number in 0..superblock.roles.len() {
+            let slot = complete.iter().position(|own| *own as usize == number);
+            let is_active = matches!(superblock.roles[number], Role::Active(_));
+            superblock.roles[number] = match slot {
+                Some(slot) => Role::Active(Slot(slot as u16)), // members are few
+                None if is_active => Role::Faulty,
+                None => superblock.roles[number],
+            };
+        }
     }
 }
 
@@ -100,153 +116,87 @@ pub(crate) fn reshaped_offset_sectors(superblock: &Superblock) -> u64 {
         .saturating_add_signed(i64::from(shift.unwrap_or(0)))
 }
 
-/// The members with those that an interrupted update left one event behind brought to where the freshest is; event
-/// counts stay. `None`: there are none.
-pub(crate) fn levelled(examined: &[Examined]) -> Option<Vec<Examined>> {
-    let newest = examined
-        .iter()
-        .map(|member| &member.superblock)
-        .max_by_key(|own| own.events.0)?;
-    let is_behind = |own: &Superblock| {
-        own.events.0 + 1 == newest.events.0
-            && own.array_uuid == newest.array_uuid
-            && own.version == newest.version
+/// R15: the same rows move the other way; what was the old geometry is the new one. A reshape that has moved nothing is
+/// struck out. What was filled on the way stays so (R12): its rows that have moved are complete, and so they are when
+/// they have moved back.
+pub(super) fn turn_round(superblock: &mut Superblock) {
+    let Some(reshape) = superblock.reshape else {
+        return;
     };
-    if !examined
-        .iter()
-        .any(|member| is_behind(&member.superblock) && differs(&member.superblock, newest))
-    {
-        return None;
+    if has_moved_nothing(superblock, &reshape) {
+        strike_out(superblock);
+        return;
     }
-    let mut levelled = examined.to_vec();
-    for member in &mut levelled {
-        if is_behind(&member.superblock)
-            && let Some(superblock) = level_with(&member.superblock, newest)
-        {
-            member.superblock = superblock;
-        }
-    }
-    Some(levelled)
-}
-
-/// Whether both describe arrays of other shapes, or one of them a reshape that the other does not know.
-pub(crate) fn contradicts(own: &Superblock, newest: &Superblock) -> bool {
-    let shape = |superblock: &Superblock| {
-        let reshape = superblock.reshape.map(|reshape| {
-            (
-                reshape.member_count_change,
-                reshape.new_layout,
-                reshape.new_strip_sectors,
-            )
-        });
-        (
-            superblock.level,
-            superblock.layout,
-            superblock.strip_sectors,
-            superblock.member_count,
-            reshape,
-        )
+    let shift = i64::from(reshape.new_offset_sectors.unwrap_or(0));
+    let change = reshape.member_count_change;
+    // Behind the end of the old volume there is only new space: it goes back with the first row.
+    let old_sectors = old_volume_sectors(superblock);
+    let position_sectors = match reshape.is_backwards() {
+        true => reshape.position_sectors,
+        false => old_sectors.map_or(reshape.position_sectors, |end| {
+            end.min(reshape.position_sectors)
+        }),
     };
-    shape(own) != shape(newest)
+    superblock.member_count = superblock.member_count.saturating_add_signed(-change);
+    superblock.reshape = Some(Reshape {
+        position_sectors,
+        member_count_change: -change,
+        new_level: superblock.level,
+        new_layout: superblock.layout,
+        new_strip_sectors: superblock.strip_sectors,
+        new_offset_sectors: reshape.new_offset_sectors.map(|shift| -shift),
+        is_marked_backwards: change == 0 && !reshape.is_marked_backwards,
+    });
+    superblock.layout = reshape.new_layout;
+    superblock.strip_sectors = reshape.new_strip_sectors;
+    superblock.data_offset_sectors = superblock.data_offset_sectors.saturating_add_signed(shift);
+    superblock.data_size_sectors = superblock.data_size_sectors.saturating_add_signed(-shift);
 }
 
-/// Whether an update that reached the freshest would have changed more of this one than its position.
-fn differs(own: &Superblock, newest: &Superblock) -> bool {
-    let position =
-        |superblock: &Superblock| superblock.reshape.map(|reshape| reshape.position_sectors);
-    let is_filled_less = own.rebuild_offset_sectors.is_some() && position(own) != position(newest);
-    contradicts(own, newest) || is_filled_less
+/// There is but the old geometry.
+pub(super) fn strike_out(superblock: &mut Superblock) {
+    let Some(reshape) = superblock.reshape.take() else {
+        return;
+    };
+    let count = superblock
+        .member_count
+        .saturating_add_signed(-reshape.member_count_change);
+    superblock.member_count = count;
+    for role in &mut superblock.roles {
+        if matches!(role, Role::Active(slot) if u32::from(slot.0) >= count) {
+            *role = Role::Spare;
+        }
+    }
+    superblock.rebuild_offset_sectors = match superblock.role() {
+        Role::Active(_) => superblock.rebuild_offset_sectors.map(|_| 0),
+        _ => None,
+    };
 }
 
-/// A superblock as it would be, had the update that made the freshest reached it. `None`: no update makes the one of
-/// the other.
-fn level_with(own: &Superblock, newest: &Superblock) -> Option<Superblock> {
-    let mut made = own.clone();
-    if made.reshape.is_some() && newest.reshape.is_none() {
-        end(&mut made);
-    }
-    match (made.reshape, newest.reshape) {
-        (None, Some(begun)) => {
-            // Nothing has moved before all members said so: only a reshape that has just begun is not known to one.
-            let start = if begun.is_backwards() { None } else { Some(0) };
-            if start.is_some_and(|start| begun.position_sectors != start) {
-                return None;
-            }
-            if made.data_offset_sectors != newest.data_offset_sectors
-                && begun.new_offset_sectors.is_none()
-            {
-                return None;
-            }
-            made.reshape = Some(begun);
-        }
-        (Some(before), Some(after)) => {
-            if before.member_count_change != after.member_count_change {
-                return None;
-            }
-            // R9: what the newest position stands for was flushed on every member before any of them said so.
-            let data_count = new_data_count(newest)?;
-            if made.rebuild_offset_sectors.is_some() && !after.is_backwards() {
-                made.rebuild_offset_sectors = Some(after.position_sectors / data_count);
-            }
-            made.reshape = Some(plexum_format::md::Reshape {
-                position_sectors: after.position_sectors,
-                ..before
-            });
-        }
-        (None, None) => {
-            let is_mirror = newest.level == 1;
-            let is_renamed = (made.level, made.layout) != (newest.level, newest.layout);
-            let is_same = made.strip_sectors == newest.strip_sectors
-                && made.member_count == newest.member_count;
-            if !is_same && !is_renamed && !is_mirror {
-                return None; // no update changes these alone
-            }
-        }
-        (Some(_), None) => {}
-    }
-    if (made.level, made.layout) != (newest.level, newest.layout) && !is_same_places(&made, newest)
-    {
-        return None;
-    }
-    made.level = newest.level;
-    made.layout = newest.layout;
-    made.has_raid0_layout = newest.has_raid0_layout;
-    made.strip_sectors = newest.strip_sectors;
-    made.member_count = newest.member_count;
-    if newest.component_sectors > 0 && made.component_sectors == 0 {
-        made.component_sectors = newest.component_sectors;
-    }
-    Some(made)
+/// Whether its position is where a reshape begins.
+fn has_moved_nothing(superblock: &Superblock, reshape: &Reshape) -> bool {
+    let start = match reshape.is_backwards() {
+        true => new_volume_sectors(superblock, reshape),
+        false => Some(0),
+    };
+    start == Some(reshape.position_sectors)
 }
 
-/// Data members of the geometry that a reshape leads to. `None`: it leads to none that there is.
-fn new_data_count(superblock: &Superblock) -> Option<u64> {
-    let reshape = superblock.reshape?;
+fn old_volume_sectors(superblock: &Superblock) -> Option<u64> {
+    volume_sectors(superblock, &Shape::of(superblock)?)
+}
+
+fn new_volume_sectors(superblock: &Superblock, reshape: &Reshape) -> Option<u64> {
     let organisation = Organisation::from_md(reshape.new_level, reshape.new_layout).ok()?;
     let shape = Shape {
         organisation,
         member_count: u16::try_from(superblock.member_count).ok()?,
         strip_sectors: reshape.new_strip_sectors,
     };
-    Some(shape.data_count()).filter(|count| *count > 0)
+    volume_sectors(superblock, &shape)
 }
 
-/// Whether one is another name of the other: data lie where they did.
-fn is_same_places(own: &Superblock, newest: &Superblock) -> bool {
-    let strips = own.strip_sectors == newest.strip_sectors;
-    let (Some(one), Some(other)) = (Shape::of(own), Shape::of(newest)) else {
-        return false;
-    };
-    let pair = |from: &Shape, to: &Shape| match (from.organisation.level(), to.organisation.level())
-    {
-        (Level::Raid5, Level::Raid6) => {
-            to.organisation.md_layout() % 16 == from.organisation.md_layout() % 16
-        }
-        (Level::Raid4, Level::Raid5) => to.organisation.md_layout() == 5,
-        (Level::Raid4, Level::Raid6) => to.organisation.md_layout() == 5,
-        (Level::Raid0, Level::Raid4) => true,
-        (Level::Raid0, Level::Raid5) => to.organisation.md_layout() == 5,
-        _ => false,
-    };
-    strips && (pair(&one, &other) || pair(&other, &one))
+fn volume_sectors(superblock: &Superblock, shape: &Shape) -> Option<u64> {
+    let geometry = shape.geometry(superblock.component_sectors)?;
+    Some(geometry.volume_bytes() / SECTOR_BYTES)
 }

@@ -10,18 +10,29 @@
 //!
 //! Source: md-reshape.md sections 1, 3 and 8.
 
+mod alter;
 mod fields;
+mod goal;
 mod ledger;
+mod level;
 mod open;
 mod plan;
 mod serve;
+mod shape;
 mod situation;
+mod size;
+mod stations;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use fields::{contradicts, end, follow, levelled, reshaped_offset_sectors};
+pub use alter::Alteration;
+pub(crate) use fields::{end, follow, reshaped_offset_sectors};
+pub use goal::{GOAL_BYTES, GOAL_SECTORS, Goal, Stand, goal_place};
 pub(crate) use ledger::Moving;
+pub(crate) use level::{contradicts, levelled};
 pub use open::{Beginning, open_reshaping};
-pub use plan::{LogNow, Move, Plan, PlanError, Relabel, Room, Shape, Situation, Wish, plan};
+pub use plan::{Move, Plan, plan};
 pub use serve::Reshaping;
-pub use situation::situation;
+pub use shape::{Relabel, Shape};
+pub use situation::{LogNow, PlanError, Room, Situation, Wish, situation};
+pub use size::{Capacity, Resize, SizeWish, data_room_sectors, plan_size};

@@ -12,17 +12,19 @@ use std::rc::Rc;
 use plexum_format::SECTOR_BYTES;
 use plexum_format::md::{Role, Superblock};
 
+use super::alter::not_as_planned;
 use super::fields::{self, reshaped_offset_sectors};
 use super::ledger::{Moving, Progress, Superblocks};
-use super::plan::{Move, Plan, Relabel};
+use super::plan::{Move, Plan};
 use super::serve::Reshaping;
+use super::shape::{Relabel, Shape};
 use crate::adapter::{Due, MdMetadata};
 use crate::assemble::{
     AssembledMember, AssembledReshape, AssembledStanding, Assembly, Examined, assemble_with,
 };
 use crate::open::{
-    Found, OpenError, OpenRequest, examine_as, is_uneven, load_regions, options_of, read_bad,
-    volume_name,
+    Found, OpenError, OpenRequest, examine_as, goal_of, is_uneven, load_regions, options_of,
+    read_bad, volume_name,
 };
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
@@ -50,16 +52,6 @@ pub struct Beginning {
     pub movement: Move,
 }
 
-impl Found {
-    /// The array gets another name.
-    pub(crate) fn relabel(&mut self, change: &Relabel) {
-        for member in &mut self.examined {
-            fields::relabel(&mut member.superblock, change);
-        }
-        self.due = Due::Yes;
-    }
-}
-
 impl Beginning {
     /// Of a plan; `None` where nothing moves.
     #[must_use]
@@ -68,6 +60,13 @@ impl Beginning {
             relabel: plan.first.clone(),
             movement: plan.movement.clone()?,
         })
+    }
+
+    /// Whether an array is what it begins with.
+    fn fits(&self, superblock: &Superblock) -> bool {
+        let first = self.relabel.as_ref().map(|relabel| relabel.before);
+        let before = first.unwrap_or(self.movement.before);
+        superblock.reshape.is_none() && Shape::of(superblock) == Some(before)
     }
 
     /// What the superblocks are to say.
@@ -137,7 +136,15 @@ pub async fn open_reshaping<D: Device + Clone, C: Clock + Clone>(
     for (index, (name, device)) in devices.iter().enumerate() {
         examined.push(examine_as(device, &pool, index, name, request.version).await?);
     }
-    let found = Found::of(examined);
+    let mut found = Found::of(examined);
+    if let Some(alteration) = &request.alteration {
+        found.alter(alteration)?;
+    }
+    if let Some(beginning) = beginning
+        && !found.newest().is_some_and(|newest| beginning.fits(newest))
+    {
+        return Err(not_as_planned());
+    }
     let (mut examined, due) = match beginning {
         Some(_) => (found.examined, Due::Yes),
         None => (found.examined, found.due),
@@ -357,9 +364,26 @@ impl<D: Device + Clone, C: Clock + Clone> Opening<D, C> {
                     .filter(|slot| usize::from(*slot) < geometry.member_count())?;
                 Some((record(Some(slot), Standing::Active), false))
             }
+            (Which::Before, AssembledStanding::Rebuilding { .. }) => {
+                let is_filled = self.has_filled_before(member);
+                let slot = member.slot.filter(|_| is_filled)?;
+                Some((record(Some(slot), Standing::Active), false))
+            }
             (Which::Before, _) => None,
             (Which::After, AssembledStanding::Active) => {
                 Some((record(member.slot, Standing::Active), false))
+            }
+            (
+                Which::After,
+                AssembledStanding::Rebuilding {
+                    valid_below_bytes, ..
+                },
+            ) if self.has_filled_before(member) => {
+                let standing = Standing::Rebuilding {
+                    valid_below_bytes: *valid_below_bytes,
+                    by_bitmap: false,
+                };
+                Some((record(member.slot, standing), false))
             }
             (Which::After, AssembledStanding::Rebuilding { .. }) => {
                 // Where nothing has moved yet nobody lacks anything.
@@ -373,6 +397,12 @@ impl<D: Device + Clone, C: Clock + Clone> Opening<D, C> {
             }
             (Which::After, _) => None,
         }
+    }
+
+    /// Whether a member was filled before the reshape was turned round.
+    fn has_filled_before(&self, member: &AssembledMember) -> bool {
+        let reshape = &self.reshape;
+        !self.is_beginning && reshape.has_filled_before(member, &self.assembly.geometry)
     }
 
     async fn after(
@@ -394,6 +424,13 @@ impl<D: Device + Clone, C: Clock + Clone> Opening<D, C> {
         let is_doubtful = doubt.doubtful_count() > 0;
         let superblock = |index: &usize| Some(self.examined[*index].superblock.clone());
         let superblocks = members.indices.iter().map(superblock).collect();
+        let goals = members
+            .indices
+            .iter()
+            .map(|index| self.examined[*index].goal.clone());
+        let goal = self.request.goal.clone();
+        let goal = goal.or_else(|| goal_of(&self.examined, &self.assembly));
+        let metadata = MdMetadata::new(superblocks, bitmap).leading(goals.collect(), goal);
         let moving = Moving {
             progress: Rc::clone(progress),
             data_count: geometry.data_count() as u64,
@@ -406,7 +443,7 @@ impl<D: Device + Clone, C: Clock + Clone> Opening<D, C> {
             clock: self.clock.clone(),
             pool: self.pool.clone(),
             members: members.parts,
-            metadata: Box::new(MdMetadata::new(superblocks, bitmap).reshaping(moving, self.due)),
+            metadata: Box::new(metadata.reshaping(moving, self.due)),
             regions,
             event_count: self.assembly.array.events.0,
             is_uneven: is_uneven(&self.assembly),

@@ -6,12 +6,12 @@
 //!
 //! Source: md-reshape.md sections 1 and 2.
 
-use std::fmt;
-
 use plexum_format::SECTOR_BYTES;
-use plexum_format::md::Superblock;
-use plexum_layout::{Geometry, GeometrySpec, Level, Organisation, Raid5Layout, Raid6Layout};
+use plexum_layout::Level;
 
+use super::shape::{Relabel, Shape};
+use super::situation::{PlanError, Room, Situation, Wish, refuse};
+use super::stations::{first_station, last_station, wished};
 use plexum_engine::migrate::{Direction, Window, WindowSpec};
 
 /// Sectors that a stripe log needs before the data, its header and the bytes that it spares included (L1).
@@ -19,142 +19,6 @@ const LOG_ROOM_SECTORS: u64 = 640;
 
 /// Most sectors of a shift: more would only be taken from the next reshape.
 const SHIFT_SECTORS_MAX: u64 = 32 << 11;
-
-/// How an array is laid out, as its superblocks say it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Level and layout.
-    pub organisation: Organisation,
-    /// Slots.
-    pub member_count: u16,
-    /// Sectors of a strip.
-    pub strip_sectors: u32,
-}
-
-impl Shape {
-    /// That of an array without a reshape under way, or before the one that is. `None`: no shape that a reshape knows.
-    #[must_use]
-    pub fn of(superblock: &Superblock) -> Option<Self> {
-        let organisation = Organisation::from_md(superblock.level, superblock.layout).ok()?;
-        let change = superblock
-            .reshape
-            .map_or(0, |reshape| reshape.member_count_change);
-        let member_count = i64::from(superblock.member_count) - i64::from(change);
-        Some(Self {
-            organisation,
-            member_count: u16::try_from(member_count).ok()?,
-            strip_sectors: superblock.strip_sectors,
-        })
-    }
-
-    /// Address map over members that each give `component_sectors`. `None`: there is none.
-    #[must_use]
-    pub fn geometry(&self, component_sectors: u64) -> Option<Geometry> {
-        Geometry::new(&GeometrySpec {
-            organisation: self.organisation,
-            member_count: self.member_count,
-            strip_bytes: u64::from(self.strip_sectors) * SECTOR_BYTES,
-            component_bytes: component_sectors.checked_mul(SECTOR_BYTES)?,
-            member_sizes_bytes: Vec::new(),
-        })
-        .ok()
-    }
-
-    fn parity_count(&self) -> u16 {
-        match self.organisation.level() {
-            Level::Raid6 => 2,
-            Level::Raid4 | Level::Raid5 => 1,
-            _ => 0,
-        }
-    }
-
-    /// Members' worth of data in a row.
-    #[must_use]
-    pub fn data_count(&self) -> u64 {
-        u64::from(self.member_count.saturating_sub(self.parity_count()))
-    }
-}
-
-impl fmt::Display for Shape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} of {} members",
-            self.organisation.level(),
-            self.member_count
-        )?;
-        if let Some(layout) = self.organisation.layout_name() {
-            write!(f, ", {layout}")?;
-        }
-        write!(f, ", strips of {} KiB", self.strip_sectors / 2)
-    }
-}
-
-/// What is wished for; what is left out stays as it is, or follows from the rest.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
-    /// Slots.
-    pub member_count: Option<u16>,
-    /// Level.
-    pub level: Option<Level>,
-    /// Layout, by a word for it.
-    pub layout: Option<String>,
-    /// Bytes of a strip.
-    pub strip_bytes: Option<u64>,
-}
-
-/// Whether an array has a stripe log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogNow {
-    /// It has one.
-    On,
-    /// It has none.
-    Off,
-}
-
-/// Free sectors of one member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Before its data, behind everything else that is there.
-    pub front_sectors: u64,
-    /// Behind the part of its data area that the array uses.
-    pub back_sectors: u64,
-}
-
-/// What the array is now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Situation {
-    /// Its shape.
-    pub shape: Shape,
-    /// Sectors used of each member.
-    pub component_sectors: u64,
-    /// Of each member that has a slot or will have one.
-    pub rooms: Vec<Room>,
-    /// Members that are there, spares included.
-    pub member_count: u16,
-    /// It has a stripe log, which needs room as well.
-    pub has_log: bool,
-}
-
-/// Another name for the same places.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Relabel {
-    /// As it was.
-    pub before: Shape,
-    /// As it will be.
-    pub after: Shape,
-}
-
-impl Relabel {
-    /// Whether an array of that address map stands where this begins: one that has not moved yet, or is labelled so
-    /// already, does not.
-    #[must_use]
-    pub fn is_due(&self, geometry: &Geometry) -> bool {
-        self.before.organisation == geometry.organisation()
-            && usize::from(self.before.member_count) == geometry.member_count()
-            && u64::from(self.before.strip_sectors) * SECTOR_BYTES == geometry.strip_bytes()
-    }
-}
 
 /// All rows are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,6 +42,8 @@ pub struct Plan {
     pub before: Shape,
     /// As it will be.
     pub after: Shape,
+    /// Sectors used of each member.
+    pub component_sectors: u64,
     /// At once, before anything moves.
     pub first: Option<Relabel>,
     /// What moves.
@@ -194,37 +60,14 @@ pub struct Plan {
     pub has_room_for_log: bool,
 }
 
-/// Why there is no such way; nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanError {
-    /// What is wrong, with the number that is missing.
-    pub message: String,
-    /// What would do.
-    pub hint: Option<String>,
-}
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for PlanError {}
-
-fn refuse<T>(message: String, hint: Option<&str>) -> Result<T, PlanError> {
-    Err(PlanError {
-        message,
-        hint: hint.map(str::to_owned),
-    })
-}
-
 /// Finds the way.
 ///
 /// # Errors
 /// `PlanError`: md cannot express it, there is no room, or too few members.
 pub fn plan(now: &Situation, wish: &Wish) -> Result<Plan, PlanError> {
     let before = now.shape;
-    let after = wished(&before, wish)?;
+    let after = wished(now, wish)?;
+    check_complete(now, &after)?;
     if before == after {
         return refuse(format!("it is {before} already"), None);
     }
@@ -257,10 +100,15 @@ pub fn plan(now: &Situation, wish: &Wish) -> Result<Plan, PlanError> {
         .map(|room| room.front_sectors.saturating_add_signed(shift))
         .min();
     Ok(Plan {
-        lacking_members: to.member_count.saturating_sub(now.member_count),
-        has_room_for_log: room.is_some_and(|room| room >= LOG_ROOM_SECTORS),
+        lacking_members: to
+            .member_count
+            .max(after.member_count)
+            .saturating_sub(now.member_count),
+        has_room_for_log: after.organisation.level().has_parity()
+            && room.is_some_and(|room| room >= LOG_ROOM_SECTORS),
         before,
         after,
+        component_sectors: now.component_sectors,
         first,
         movement,
         last,
@@ -269,139 +117,26 @@ pub fn plan(now: &Situation, wish: &Wish) -> Result<Plan, PlanError> {
     })
 }
 
-/// What is wished for, with what follows from it.
-fn wished(before: &Shape, wish: &Wish) -> Result<Shape, PlanError> {
-    let level = wish.level.unwrap_or(before.organisation.level());
-    if !before.organisation.level().has_parity() || !level.has_parity() {
-        return refuse(
-            format!(
-                "{} does not become {level} in place yet",
-                before.organisation.level()
-            ),
-            Some("a copy does it: create the new array, and \"plexum convert\" or copy the data"),
-        );
+/// A mirror that lacks members may get fewer slots; everything else adds no redundancy that is not there.
+fn check_complete(now: &Situation, after: &Shape) -> Result<(), PlanError> {
+    let (before, complete) = (now.shape, now.complete_count);
+    let is_mirror = |shape: &Shape| shape.organisation.level() == Level::Raid1;
+    let is_smaller = is_mirror(&before) && is_mirror(after) && after.member_count <= complete;
+    if complete == before.member_count || is_smaller {
+        return Ok(());
     }
-    let organisation = match &wish.layout {
-        Some(word) => Organisation::from_words(level, Some(word)).map_err(|error| PlanError {
-            message: error.to_string(),
-            hint: None,
-        })?,
-        None => same_layout(before.organisation, level)?,
-    };
-    let more =
-        i32::from(level == Level::Raid6) - i32::from(before.organisation.level() == Level::Raid6);
-    let member_count = wish
-        .member_count
-        .map_or(i32::from(before.member_count) + more, i32::from);
-    let strip_sectors = match wish.strip_bytes {
-        None => before.strip_sectors,
-        Some(bytes) if bytes.is_power_of_two() && (4096..=1 << 30).contains(&bytes) => {
-            (bytes / SECTOR_BYTES) as u32
-        } // at most 2^21
-        Some(bytes) => {
-            return refuse(
-                format!("a strip of {bytes} bytes cannot be: it is a power of two, 4 KiB at least"),
-                None,
-            );
-        }
-    };
-    let shape = Shape {
-        organisation,
-        member_count: u16::try_from(member_count).unwrap_or(0),
-        strip_sectors,
-    };
-    let least = if level == Level::Raid6 { 4 } else { 2 };
-    if shape.member_count < least || shape.data_count() == 0 {
-        return refuse(
-            format!("{level} needs {least} members at least, this would leave {member_count}"),
-            None,
-        );
-    }
-    Ok(shape)
-}
-
-/// The layout of a level in which data lie as they do now, as far as there is one.
-fn same_layout(before: Organisation, level: Level) -> Result<Organisation, PlanError> {
-    if before.level() == level {
-        return Ok(before);
-    }
-    let number = match before {
-        Organisation::Raid4 => Raid5Layout::ParityLast as u32,
-        Organisation::Raid5(layout) => layout as u32,
-        Organisation::Raid6(layout) => match layout as u32 {
-            number @ (0..=5) => number,
-            number @ (16..=20) => number - 16,
-            _ => Raid5Layout::LeftSymmetric as u32,
-        },
-        _ => 0,
-    };
-    let number = if level == Level::Raid4 { 0 } else { number };
-    Organisation::from_md(level.md_number(), number).map_err(|error| PlanError {
-        message: error.to_string(),
-        hint: None,
-    })
-}
-
-/// The RAID-6 layout in which a RAID-5 lies with Q on a member of its own.
-fn with_q(organisation: Organisation) -> Option<Organisation> {
-    let number = match organisation {
-        Organisation::Raid4 => 5,
-        Organisation::Raid5(Raid5Layout::ParityLast) => 5, // md has one number for both
-        Organisation::Raid5(layout) => layout as u32 + 16,
-        _ => return None,
-    };
-    let found = Raid6Layout::ALL
-        .iter()
-        .find(|(layout, ..)| *layout as u32 == number);
-    found.map(|(layout, ..)| Organisation::Raid6(*layout))
-}
-
-/// The relabel that comes first, and what it makes of the array.
-fn first_station(before: &Shape, after: &Shape) -> Result<(Option<Relabel>, Shape), PlanError> {
-    let (from, to) = (before.organisation.level(), after.organisation.level());
-    let relabelled = match (from, to) {
-        (Level::Raid4, Level::Raid5) => Shape {
-            organisation: Organisation::Raid5(Raid5Layout::ParityLast),
-            ..*before
-        },
-        (Level::Raid4 | Level::Raid5, Level::Raid6) => Shape {
-            organisation: with_q(before.organisation).expect("each RAID-5 has such a layout"),
-            member_count: before.member_count + 1,
-            ..*before
-        },
-        _ => return Ok((None, *before)),
-    };
-    let relabel = Relabel {
-        before: *before,
-        after: relabelled,
-    };
-    Ok((Some(relabel), relabelled))
-}
-
-/// The relabel that comes last, and what it has to find.
-fn last_station(from: &Shape, after: &Shape) -> Result<(Option<Relabel>, Shape), PlanError> {
-    let before = match (from.organisation.level(), after.organisation.level()) {
-        (Level::Raid6, Level::Raid5 | Level::Raid4) => Shape {
-            organisation: with_q(after.organisation).expect("each RAID-5 has such a layout"),
-            member_count: after.member_count + 1,
-            ..*after
-        },
-        (Level::Raid5, Level::Raid4) => Shape {
-            organisation: Organisation::Raid5(Raid5Layout::ParityLast),
-            ..*after
-        },
-        _ => return Ok((None, *after)),
-    };
-    let relabel = Relabel {
-        before,
-        after: *after,
-    };
-    Ok((Some(relabel), before))
+    refuse(
+        format!(
+            "{} of its members are missing or being filled",
+            before.member_count - complete
+        ),
+        Some("replace what is missing first: a reshape adds no redundancy that is not there"),
+    )
 }
 
 fn check_strips(now: &Situation, to: &Shape) -> Result<(), PlanError> {
     let strip = u64::from(to.strip_sectors);
-    if now.component_sectors.is_multiple_of(strip) {
+    if strip == 0 || now.component_sectors.is_multiple_of(strip) {
         return Ok(());
     }
     let rest = now.component_sectors % strip;

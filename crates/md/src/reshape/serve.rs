@@ -9,6 +9,7 @@ use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::wait::join;
 use plexum_engine::migrate::Migration;
 use plexum_engine::volume::{JobStatus, Volume};
+use plexum_layout::Geometry;
 
 /// Zeroes that are written at once, in bytes.
 const ZERO_SLICE_BYTES: u64 = 1 << 20;
@@ -23,6 +24,13 @@ impl<D: Device, C: Clock> Reshaping<D, C> {
     #[must_use]
     pub fn after(&self) -> &Volume<D, C> {
         self.migration.after()
+    }
+
+    /// The geometry that is left, until all has moved.
+    #[must_use]
+    pub fn before_geometry(&self) -> Option<Geometry> {
+        let before = self.migration.before()?;
+        Some(before.geometry().clone())
     }
 
     /// Size as clients see it; it changes at the end.
@@ -63,6 +71,25 @@ impl<D: Device, C: Clock> Reshaping<D, C> {
     /// Waits until it has ended, or will not go on in this process.
     pub async fn ended(&self) {
         self.migration.ended().await;
+    }
+
+    /// Whether the last slot of the geometry that is left holds nothing complete: one that only has a place for Q.
+    #[must_use]
+    pub fn lacks_q(&self) -> bool {
+        let lost = self.migration.before().map(|before| before.lost_slots());
+        lost.is_some_and(|lost| lost.last() == Some(&true))
+    }
+
+    /// Whether it can be turned round.
+    #[must_use]
+    pub fn can_turn(&self) -> bool {
+        self.migration.can_turn()
+    }
+
+    /// Moves on to where it can be turned round, and rests there; stopped, it is opened with `Alteration::TurnRound`.
+    /// `false`: it has ended before, or an error has stopped it.
+    pub async fn turn(&self) -> bool {
+        self.migration.turn().await
     }
 
     /// Reads `length_bytes`.

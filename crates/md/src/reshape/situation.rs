@@ -1,9 +1,85 @@
-//! What an array is now, as a plan asks for it. Pure.
+//! What an array is now, and what is wished for, as plans ask for it; and why there is none. Pure.
+
+use std::fmt;
 
 use plexum_format::md::{Role, Superblock};
 use plexum_format::stripe_log::area::front_end_sector;
+use plexum_layout::Level;
 
-use super::plan::{LogNow, PlanError, Room, Shape, Situation};
+use super::goal::GOAL_SECTORS;
+use super::shape::Shape;
+
+/// What is wished for; what is left out stays as it is, or follows from the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Slots.
+    pub member_count: Option<u16>,
+    /// Level.
+    pub level: Option<Level>,
+    /// Layout, by a word for it.
+    pub layout: Option<String>,
+    /// Bytes of a strip.
+    pub strip_bytes: Option<u64>,
+}
+
+/// Whether an array has a stripe log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogNow {
+    /// It has one.
+    On,
+    /// It has none.
+    Off,
+}
+
+/// Free sectors of one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Before its data, behind everything else that is there.
+    pub front_sectors: u64,
+    /// Behind the part of its data area that the array uses.
+    pub back_sectors: u64,
+}
+
+/// What the array is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Situation {
+    /// Its shape.
+    pub shape: Shape,
+    /// Sectors used of each member.
+    pub component_sectors: u64,
+    /// Of each member that has a slot or will have one.
+    pub rooms: Vec<Room>,
+    /// Members that are there, spares included.
+    pub member_count: u16,
+    /// Of them, complete ones in their slots.
+    pub complete_count: u16,
+    /// It has a stripe log, which needs room as well.
+    pub has_log: bool,
+}
+
+/// Why there is no such way; nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanError {
+    /// What is wrong, with the number that is missing.
+    pub message: String,
+    /// What would do.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+pub(super) fn refuse<T>(message: String, hint: Option<&str>) -> Result<T, PlanError> {
+    Err(PlanError {
+        message,
+        hint: hint.map(str::to_owned),
+    })
+}
 
 /// What the superblocks of all members say together, spares included. `bitmap_sectors`: what the bitmap takes, its
 /// reserve included; 0 without one. `log`: whether it has a stripe log.
@@ -47,15 +123,7 @@ pub fn situation(
         let member = members.iter().find(has);
         member.is_some_and(|member| member.rebuild_offset_sectors.is_none())
     };
-    let missing = (0..shape.member_count)
-        .filter(|slot| !is_there(*slot))
-        .count();
-    if missing > 0 {
-        return refuse(
-            &format!("{missing} of its members are missing or being filled"),
-            Some("replace what is missing first: a reshape adds no redundancy that is not there"),
-        );
-    }
+    let complete = (0..shape.member_count).filter(|slot| is_there(*slot));
     let component_sectors = newest.component_sectors;
     let rooms = members.iter().map(|member| room(member, bitmap_sectors));
     Ok(Situation {
@@ -63,13 +131,16 @@ pub fn situation(
         component_sectors,
         rooms: rooms.collect(),
         member_count: u16::try_from(members.len()).unwrap_or(u16::MAX),
+        complete_count: u16::try_from(complete.count()).unwrap_or(0),
         has_log: log == LogNow::On,
     })
 }
 
 /// Free sectors of one member.
 fn room(superblock: &Superblock, bitmap_sectors: u64) -> Room {
-    let front_end = front_end_sector(superblock, bitmap_sectors);
+    // The page where its goal is kept is no room.
+    let front_end = front_end_sector(superblock, bitmap_sectors).next_multiple_of(GOAL_SECTORS);
+    let front_end = front_end + GOAL_SECTORS;
     let front = superblock.data_offset_sectors.saturating_sub(front_end);
     let back = superblock
         .data_size_sectors

@@ -20,6 +20,7 @@ fn situation(organisation: Organisation, members: u16, spares: u16, room: Room) 
         component_sectors: 128 * 1024,
         rooms: vec![room; usize::from(members + spares)],
         member_count: members + spares,
+        complete_count: members,
         has_log: false,
     }
 }

@@ -55,6 +55,7 @@ fn member(level: i32, layout: u32, member_count: u16, dev_number: u16) -> Examin
         bitmap: None,
         refused: Refused::default(),
         log: None,
+        goal: None,
     }
 }
 
