@@ -21,7 +21,8 @@ use plexum_md::assemble::{AssembleCode, Examined, Options};
 use plexum_md::create::{NewArray, Start, plan as plan_new, write_new};
 use plexum_md::open::{OpenError, OpenRequest, examine, open_volume};
 use plexum_md::reshape::{
-    Beginning, LogNow, Plan as Way, Reshaping, open_reshaping, plan as plan_way, situation,
+    Alteration, Beginning, LogNow, Plan as Way, Reshaping, open_reshaping, plan as plan_way,
+    situation,
 };
 
 use super::plan::Plan;
@@ -301,7 +302,8 @@ impl Opening<'_> {
     /// With one geometry, by the name that is left of the way.
     async fn whole(&self, way: Option<Way>) -> Result<Body, Refusal> {
         let mut request = self.request();
-        request.relabel = way.and_then(|way| way.first.or(way.last));
+        let name = way.and_then(|way| way.first.or(way.last));
+        request.alteration = name.map(Alteration::Relabel);
         let (clock, pool) = (self.context.clock.clone(), self.context.pool.clone());
         let opened = open_volume(self.devices.clone(), clock, pool, request).await;
         let (volume, _) = opened.map_err(|error| refusal(&error))?;
