@@ -95,6 +95,13 @@ impl DatasetExport {
             Content::Write(volume) => Ok(volume),
         }
     }
+
+    async fn finish(&self, fua: Fua) -> Result<(), IoError> {
+        match fua {
+            Fua::Yes => self.flush().await,
+            Fua::No => Ok(()),
+        }
+    }
 }
 
 impl Export for DatasetExport {
@@ -151,15 +158,6 @@ impl Export for DatasetExport {
             is_hole: false,
             is_zero: false,
         }])
-    }
-}
-
-impl DatasetExport {
-    async fn finish(&self, fua: Fua) -> Result<(), IoError> {
-        match fua {
-            Fua::Yes => self.flush().await,
-            Fua::No => Ok(()),
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! [LEVEL]`. `minutes=N` ends it after so long, however many seeds there were. A finding is exit code 1. `gmirror` or
 //! `gvinum` in place of the level runs arrays of these formats, `reshape` md arrays that get another shape.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,17 @@ use plexum_sim::reshape::Plan as ReshapePlan;
 use plexum_sim::run::Report;
 use plexum_sim::seeds::{Seeded, hunt_with, run_seeds, run_seeds_of, run_seeds_of_reshapes};
 use plexum_sim::world::{Outcome, Tracing};
+
+/// Seeds of reshapes, or the trace of the first one.
+fn reshapes(seeds: Range<u64>, arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|word| word == "trace") {
+        let plan = ReshapePlan::new(seeds.start);
+        let outcome = plan.run(Tracing::Lines, None);
+        return show(&plan.to_string(), &outcome);
+    }
+    let mut teller = teller(minutes(arguments));
+    finish(&run_seeds_of_reshapes(seeds, None, &mut teller))
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,17 +50,7 @@ fn main() -> ExitCode {
         return finish(&run_seeds_of(seeds, *format, None, &mut teller));
     }
     if arguments.get(2).is_some_and(|word| word == "reshape") {
-        if is_traced {
-            let plan = ReshapePlan::new(first);
-            let outcome = plan.run(Tracing::Lines, None);
-            return show(&plan.to_string(), &outcome);
-        }
-        let mut teller = teller(minutes(&arguments));
-        return finish(&run_seeds_of_reshapes(
-            first..first + count,
-            None,
-            &mut teller,
-        ));
+        return reshapes(first..first + count, &arguments);
     }
     let mut options = Options::default();
     keep_levels(&mut options, &arguments);

@@ -378,7 +378,7 @@ impl SlotArray for Engine {
             },
             stored_name: "sim:volume".to_owned(),
             uuid: uuid(context.seed, 0),
-            identities: (0..members.len() as u64)
+            identities: (0..members.len() as u32)
                 .map(|slot| uuid(context.seed, slot + 1))
                 .collect(),
             wall_seconds: context.clock.wall_seconds(),

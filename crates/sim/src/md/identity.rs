@@ -15,7 +15,8 @@ use plexum_disks::disk::SimDisk;
 use plexum_disks::rng::mix;
 
 /// A UUID: number 0 is the array's, those of members follow.
-pub(crate) fn uuid(seed: u64, number: u64) -> [u8; 16] {
+pub(crate) fn uuid(seed: u64, number: u32) -> [u8; 16] {
+    let number = u64::from(number);
     let (a, b) = (
         mix(seed ^ mix(number)),
         mix(seed.wrapping_add(mix(number + 77))),
@@ -50,7 +51,7 @@ pub(crate) async fn own_superblock(
 
 /// Identities of disks that join an array, in turn.
 #[derive(Default)]
-pub(crate) struct Identities(Cell<u64>);
+pub(crate) struct Identities(Cell<u32>);
 
 impl Identities {
     /// What the volume is given when a disk is added. Nobody waits for ever for a disk that does not answer.

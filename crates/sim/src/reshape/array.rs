@@ -25,8 +25,8 @@ use plexum_md::reshape::{
     situation,
 };
 
+use super::memory::ReshapeMemory;
 use super::plan::Plan;
-use super::rules::ReshapeMemory;
 use crate::md::identity::{Identities, uuid, version};
 use crate::members::{device_name, disk_of, is_active, is_filled, is_live, volume_options};
 use crate::subject::{Context, Force, Operation, Refusal, Subject};
@@ -69,7 +69,7 @@ pub(super) async fn make(context: &Context, plan: &Plan, disks: &[SimDisk]) -> R
         write_mostly: Vec::new(),
         stored_name: "sim:volume".to_owned(),
         uuid: uuid(context.seed, 0),
-        identities: (1..=sizes.len() as u64)
+        identities: (1..=sizes.len() as u32)
             .map(|number| uuid(context.seed, number))
             .collect(),
         wall_seconds: 1,

@@ -9,6 +9,7 @@ mod array;
 mod compare;
 mod halves;
 mod kernel;
+mod memory;
 mod plan;
 mod rules;
 

@@ -93,8 +93,8 @@ impl Plan {
         let before = draw_before(&mut rng, transition);
         let after = draw_after(&mut rng, transition, &before);
         let mut plan = Self {
-            // With 1.0 the data begin where the device does: there is no room to move them upwards. Downwards nobody can
-            // say how far a new parity has come: after a crash it counts as missing, and the start asks for force.
+            // With 1.0 the data begin where the device does: there is no room to move them upwards. Downwards nobody
+            // can say how far a new parity has come: after a crash it counts as missing, and the start asks for force.
             metadata: match transition {
                 Transition::More | Transition::LevelUp => *rng.pick(&[120, 110]),
                 _ => *rng.pick(&[120, 120, 110, 100]),
@@ -146,10 +146,16 @@ impl Plan {
     /// Members that may be lost of the new geometry: the last station of a parity less has both yet, and must do with
     /// one afterwards.
     #[must_use]
-    pub fn tolerates_after(&self, is_moving: bool) -> usize {
-        match (self.transition, is_moving) {
-            (Transition::LevelUp, true) => self.after.tolerates(),
-            _ => self.after.tolerates().min(self.before.tolerates()),
+    pub fn tolerates(&self) -> usize {
+        self.after.tolerates().min(self.before.tolerates())
+    }
+
+    /// The same while rows move: a parity more is there as far as they have.
+    #[must_use]
+    pub fn tolerates_while_moving(&self) -> usize {
+        match self.transition {
+            Transition::LevelUp => self.after.tolerates(),
+            _ => self.tolerates(),
         }
     }
 

@@ -5,7 +5,6 @@
 //! - what may be lost is what both geometries can do without;
 //! - nobody is started without a disk that knows of the last commit: the others could not know that they are stale.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -18,13 +17,6 @@ use crate::subject::{AfterRefusal, Attempt, Context, Ended, Force, Offered, Purp
 use crate::world::{Rules, Scene, World};
 use plexum_disks::disk::SimDisk;
 use plexum_disks::fault::Fault;
-
-/// What these rules remember.
-#[derive(Default)]
-pub struct ReshapeMemory {
-    /// Highest event count that was ever seen on a disk.
-    pub(super) highest_count: Cell<u64>,
-}
 
 impl Rules for Array {
     const LOST: &'static str = "hidden";
@@ -255,8 +247,11 @@ fn survives(scene: &Scene<Array>, bad: &BTreeSet<u32>) -> bool {
         .iter()
         .filter(|slot| **slot < plan.before.member_count)
         .count();
-    let is_within =
-        of_old <= plan.before.tolerates() && lost.len() <= plan.tolerates_after(array.is_moving());
+    let tolerated = match array.is_moving() {
+        true => plan.tolerates_while_moving(),
+        false => plan.tolerates(),
+    };
+    let is_within = of_old <= plan.before.tolerates() && lost.len() <= tolerated;
     is_within && !(array.is_doubtful() && !lost.is_empty())
 }
 
