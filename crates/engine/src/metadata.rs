@@ -183,6 +183,13 @@ pub trait Metadata {
         info: &DeviceInfo,
     ) -> Result<NewMemberPlace, String>;
 
+    /// Where `add_member` would put the first byte of data of a device; `None`: it would not, or whoever comes back is
+    /// filled as a whole anyway.
+    fn data_start_bytes(&self, info: &DeviceInfo) -> Option<u64> {
+        let _ = info;
+        None
+    }
+
     /// Takes a removed member's metadata out of the tables; a format whose members never change has nothing to do.
     fn forget_member(&mut self, member: MemberId) {
         let _ = member;

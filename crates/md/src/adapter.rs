@@ -18,7 +18,7 @@ use plexum_format::{SECTOR_BYTES, Slot};
 
 use crate::bitmap_place::{plan_bitmap, plan_ppl};
 use crate::reshape::{
-    LogNow, Moving, PlanError, Situation, end, reshaped_offset_sectors, situation,
+    LogNow, Moving, PlanError, Situation, end, follow, reshaped_offset_sectors, situation,
 };
 use plexum_block::device::DeviceInfo;
 use plexum_block::ranges::RangeSet;
@@ -137,6 +137,14 @@ impl MdMetadata {
     fn template(&self) -> &Superblock {
         let first = self.members.iter().flatten().next();
         &first.expect("an array has a member").superblock
+    }
+
+    /// A superblock that says what the array is: that of a complete member. One that stood by may have missed a change.
+    fn lead(&self, view: &CommitView<'_>) -> Option<Superblock> {
+        let known = self.members.iter().zip(&view.state.members);
+        let mut active = known.filter(|(_, record)| record.standing == Standing::Active);
+        let (member, _) = active.find(|(member, _)| member.is_some())?;
+        member.as_ref().map(|member| member.superblock.clone())
     }
 
     /// The role of every dev number, from the state (the kernel's rule: linux-md.md 1, dev_roles).
@@ -270,11 +278,15 @@ impl Metadata for MdMetadata {
     ) -> Vec<MetadataWrite> {
         self.end_of_move();
         let roles = self.roles(view);
+        let lead = self.lead(view);
         let record = view.state.record(member).clone();
         let Some(Some(known)) = self.members.get_mut(usize::from(member.0)) else {
             return Vec::new();
         };
         let superblock = &mut known.superblock;
+        if let Some(lead) = lead {
+            follow(superblock, &lead);
+        }
         Self::fill(superblock, &roles, view);
         (
             superblock.rebuild_offset_sectors,
@@ -489,6 +501,11 @@ impl Metadata for MdMetadata {
         Ok(NewMemberPlace {
             data: data.start * SECTOR_BYTES..data.end * SECTOR_BYTES,
         })
+    }
+
+    fn data_start_bytes(&self, info: &DeviceInfo) -> Option<u64> {
+        let place = self.place(info.size_bytes / SECTOR_BYTES).ok()?;
+        Some(place.start * SECTOR_BYTES)
     }
 
     fn as_any(&self) -> Option<&dyn Any> {

@@ -13,8 +13,9 @@ use crate::state::{Event, FailCause, MemberId, Standing};
 use crate::upkeep::Pace;
 use crate::volume::Volume;
 use plexum_block::clock::Clock;
-use plexum_block::device::{Device, IoError};
+use plexum_block::device::{Device, DeviceInfo, IoError};
 use plexum_block::ranges::RangeSet;
+use plexum_layout::{Geometry, Organisation};
 
 /// Why a member operation was refused; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +93,24 @@ pub struct FormerMember {
     pub was_active: bool,
     /// Its bad-block list, in bytes of its data area: a bitmap says nothing of what was never written there.
     pub bad_ranges: RangeSet,
+    /// Where its data begin on the device, in bytes.
+    pub data_start_bytes: u64,
+    /// How the array lay over its members when it left; `None`: it was between two geometries.
+    pub geometry: Option<Geometry>,
+}
+
+impl FormerMember {
+    /// Whether what it holds lies where the array has it now: a bitmap counts what was written, not what has moved.
+    fn lies_as(&self, geometry: &Geometry, data_start_bytes: Option<u64>) -> bool {
+        let is_same_map = self.geometry.as_ref().is_some_and(|was| {
+            let is_mirror = [was, geometry]
+                .iter()
+                .all(|one| one.organisation() == Organisation::Raid1);
+            // A mirror's slots say nothing of places.
+            was == geometry || is_mirror && was.component_bytes() == geometry.component_bytes()
+        });
+        is_same_map && data_start_bytes == Some(self.data_start_bytes)
+    }
 }
 
 /// What became of an added member.
@@ -268,7 +287,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     fn slot_for(&self, new: &NewMember<D>, must_re_add: bool) -> Result<Option<u16>, ControlError> {
         self.check_change()?;
         let former = new.former.as_ref();
-        let slot = former.and_then(|former| self.re_add_slot(former));
+        let slot = former.and_then(|former| self.re_add_slot(former, &new.device.info()));
         if must_re_add && slot.is_none() {
             return Err(ControlError::WrongState);
         }
@@ -314,10 +333,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         slot < state.slot_count && state.active(slot).is_none() && state.rebuilding(slot).is_none()
     }
 
-    /// The slot a returning member can have by the bitmap (linux-md.md 3, re-add; W7).
-    fn re_add_slot(&self, former: &FormerMember) -> Option<u16> {
+    /// The slot a returning member can have by the bitmap (linux-md.md 3, re-add; W7): nothing has moved since, or is
+    /// moving.
+    fn re_add_slot(&self, former: &FormerMember, info: &DeviceInfo) -> Option<u16> {
+        let data_start_bytes = self.array.metadata().data_start_bytes(info);
         let has_history = self.intent.regions().is_persistent
             && former.was_active
+            && former.lies_as(self.base.geometry(), data_start_bytes)
+            && !self.base.holds_jobs()
             && (former.event_count >= self.array.metadata().events_cleared()
                 || self.base.has(Mutant::ReAddIgnoresHistory))
             && former.event_count <= self.array.event_count();

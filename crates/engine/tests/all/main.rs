@@ -28,6 +28,7 @@ mod holes_are_told_where_they_are;
 mod hot_spares_take_over;
 mod jobs_suit_their_members;
 mod md_arrays_are_reshaped;
+mod members_come_back_after_a_reshape;
 mod members_that_fail_in_one_place;
 mod mirrors_are_put_together_at_their_edges;
 mod new_arrays_are_laid_out_exactly;

@@ -272,6 +272,8 @@ fn off_is_refused_while_a_member_is_away_and_on_brings_nobody_back_by_half() {
             event_count: gone.superblock.events.0,
             was_active: true,
             bad_ranges: RangeSet::new(),
+            data_start_bytes: gone.superblock.data_offset_sectors * 512,
+            geometry: Some(volume.geometry().clone()),
         };
         let back = new_member("m2", &devices[2].1, Some(former));
         let refused = volume.add(back, true).await;

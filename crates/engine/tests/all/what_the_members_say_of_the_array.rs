@@ -198,6 +198,8 @@ fn bits_stay_and_the_count_of_the_last_whole_time_too_while_a_member_is_away() {
         event_count: gone.superblock.events.0,
         was_active: true,
         bad_ranges: RangeSet::new(),
+        data_start_bytes: gone.superblock.data_offset_sectors * 512,
+        geometry: Some(volume.geometry().clone()),
     };
     let before = devices[2].1.writes.get();
     run(volume.add(new_member("m2", &devices[2].1, Some(former)), true)).unwrap();

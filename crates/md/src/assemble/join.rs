@@ -11,6 +11,7 @@ use plexum_format::units::EventCount;
 use super::history::{History, excludes};
 use super::problem::{AssembleCode, AssembleError};
 use super::{AssembledMember, AssembledStanding, BitmapUse, Examined};
+use crate::reshape::contradicts;
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -291,6 +292,16 @@ pub(super) fn unusable(member: &Examined, newest: &Superblock) -> Option<String>
             format!("{} sectors", own.strip_sectors),
             format!("{} sectors", newest.strip_sectors),
         );
+    }
+    if own.member_count != newest.member_count && newest.level != 1 {
+        return differs(
+            "slots",
+            own.member_count.to_string(),
+            newest.member_count.to_string(),
+        );
+    }
+    if newest.level != 1 && contradicts(own, newest) {
+        return Some("its superblock knows of another reshape than the freshest".to_owned());
     }
     if newest.level > 0 && own.data_size_sectors < newest.component_sectors {
         return Some(format!(

@@ -14,6 +14,7 @@ use plexum_block::device::{Device, IoError, read_range};
 use plexum_block::ranges::RangeSet;
 use plexum_engine::detect::detect_on;
 use plexum_engine::volume::FormerMember;
+use plexum_layout::{Geometry, GeometrySpec, Organisation};
 
 use super::OpenError;
 
@@ -232,5 +233,22 @@ pub async fn former_member<D: Device>(
         event_count: superblock.events.0,
         was_active: superblock.rebuild_offset_sectors.is_none(),
         bad_ranges: read_bad(device, pool, superblock).await.ok()?,
+        data_start_bytes: superblock.data_offset_sectors * SECTOR_BYTES,
+        geometry: whole_geometry(superblock),
     })
+}
+
+/// The one geometry that a superblock tells of; `None`: there are two, or none that is known.
+fn whole_geometry(superblock: &Superblock) -> Option<Geometry> {
+    if superblock.reshape.is_some() {
+        return None;
+    }
+    let spec = GeometrySpec {
+        organisation: Organisation::from_md(superblock.level, superblock.layout).ok()?,
+        member_count: u16::try_from(superblock.member_count).ok()?,
+        strip_bytes: u64::from(superblock.strip_sectors) * SECTOR_BYTES,
+        component_bytes: superblock.component_sectors.checked_mul(SECTOR_BYTES)?,
+        member_sizes_bytes: Vec::new(),
+    };
+    Geometry::new(&spec).ok()
 }

@@ -74,6 +74,22 @@ pub(crate) fn end(superblock: &mut Superblock) {
     }
 }
 
+/// A superblock says of the array what another one says: its shape, and a reshape that is under way. A member that
+/// joins meanwhile has no data yet, and keeps its own place for them: so does one that stood by, and was not told.
+pub(crate) fn follow(own: &mut Superblock, other: &Superblock) {
+    own.level = other.level;
+    own.layout = other.layout;
+    own.has_raid0_layout = other.has_raid0_layout;
+    own.strip_sectors = other.strip_sectors;
+    own.member_count = other.member_count;
+    own.component_sectors = other.component_sectors;
+    let new_offset_sectors = own.reshape.and_then(|own| own.new_offset_sectors);
+    own.reshape = other.reshape.map(|reshape| Reshape {
+        new_offset_sectors,
+        ..reshape
+    });
+}
+
 /// First data sector of a member in the new geometry.
 pub(crate) fn reshaped_offset_sectors(superblock: &Superblock) -> u64 {
     let shift = superblock
@@ -114,7 +130,7 @@ pub(crate) fn levelled(examined: &[Examined]) -> Option<Vec<Examined>> {
 }
 
 /// Whether both describe arrays of other shapes, or one of them a reshape that the other does not know.
-fn differs(own: &Superblock, newest: &Superblock) -> bool {
+pub(crate) fn contradicts(own: &Superblock, newest: &Superblock) -> bool {
     let shape = |superblock: &Superblock| {
         let reshape = superblock.reshape.map(|reshape| {
             (
@@ -131,10 +147,15 @@ fn differs(own: &Superblock, newest: &Superblock) -> bool {
             reshape,
         )
     };
+    shape(own) != shape(newest)
+}
+
+/// Whether an update that reached the freshest would have changed more of this one than its position.
+fn differs(own: &Superblock, newest: &Superblock) -> bool {
     let position =
         |superblock: &Superblock| superblock.reshape.map(|reshape| reshape.position_sectors);
     let is_filled_less = own.rebuild_offset_sectors.is_some() && position(own) != position(newest);
-    shape(own) != shape(newest) || is_filled_less
+    contradicts(own, newest) || is_filled_less
 }
 
 /// A superblock as it would be, had the update that made the freshest reached it. `None`: no update makes the one of
@@ -172,7 +193,16 @@ fn level_with(own: &Superblock, newest: &Superblock) -> Option<Superblock> {
                 ..before
             });
         }
-        _ => {}
+        (None, None) => {
+            let is_mirror = newest.level == 1;
+            let is_renamed = (made.level, made.layout) != (newest.level, newest.layout);
+            let is_same = made.strip_sectors == newest.strip_sectors
+                && made.member_count == newest.member_count;
+            if !is_same && !is_renamed && !is_mirror {
+                return None; // no update changes these alone
+            }
+        }
+        (Some(_), None) => {}
     }
     if (made.level, made.layout) != (newest.level, newest.layout) && !is_same_places(&made, newest)
     {

@@ -19,7 +19,7 @@ mod situation;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use fields::{end, levelled, reshaped_offset_sectors};
+pub(crate) use fields::{contradicts, end, follow, levelled, reshaped_offset_sectors};
 pub(crate) use ledger::Moving;
 pub use open::{Beginning, open_reshaping};
 pub use plan::{LogNow, Move, Plan, PlanError, Relabel, Room, Shape, Situation, Wish, plan};
