@@ -180,6 +180,8 @@ pub struct Load {
     pub is_skewed: bool,
     /// Clients read forward, and writes fall close before them.
     pub has_streams: bool,
+    /// Every write of data is durable when it is answered.
+    pub is_durable: bool,
 }
 
 impl Default for Load {
@@ -190,6 +192,7 @@ impl Default for Load {
             is_narrow: false,
             is_skewed: false,
             has_streams: false,
+            is_durable: false,
         }
     }
 }

@@ -119,7 +119,8 @@ fn drill_for(mutant: Mutant) -> Option<Drill> {
         Mutant::ProvenBeforeFlush => Drill::Resync,
         Mutant::ReAddForgetsBadBlocks => Drill::Scarred,
         Mutant::IgnoreFlushError => Drill::FailedFlush,
-        Mutant::CommitBeyondRedundancy => Drill::Unplugged,
+        Mutant::CommitBeyondRedundancy | Mutant::RecordBeforeFailureCommit => Drill::Unplugged,
+        Mutant::ShardAnswersUnsettled => Drill::Lost,
         Mutant::StalestTaken | Mutant::StaleWrittenUnasked => Drill::OneByOne,
         _ => return None,
     })
@@ -131,6 +132,7 @@ fn shards(mutant: Mutant, levels: Vec<Level>) -> Options {
     let is_rare = mutant == Mutant::ShardAnswersUnsettled;
     Options {
         levels: if is_rare { vec![Level::Raid1] } else { levels },
+        drill: drill_for(mutant),
         logs_of_256: 0,
         ppls_of_256: 0,
         shards_of_256: 256,

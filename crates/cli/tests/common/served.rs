@@ -90,12 +90,16 @@ pub fn done(place: &Place, words: &str) -> Run {
 
 /// Status of the served volume.
 pub fn status(place: &Place) -> Value {
-    place.plexum("status nas --json").objects().remove(0)
+    first_object(place, "status nas --json")
 }
 
 /// Counters of the served volume.
 pub fn stats(place: &Place) -> Value {
-    place.plexum("stats nas --json").objects().remove(0)
+    first_object(place, "stats nas --json")
+}
+
+fn first_object(place: &Place, words: &str) -> Value {
+    done(place, words).objects().remove(0)
 }
 
 /// Polls `look` until it says `true`.

@@ -50,6 +50,9 @@ pub enum Drill {
     /// Members are lost one after another, and with the power goes one too many; the earlier ones are there again, and
     /// too few are fresh (W7, forced).
     OneByOne,
+    /// A member is lost under writes and power goes before that is durable, or soon after; at the next start it may be
+    /// there again (W3).
+    Lost,
     /// Mirrors are read forward and ahead, and writes fall where was read ahead.
     Streams,
     /// Mirrors that a power cut left unequal are read while they are made equal; power is cut again in the flush that
@@ -63,7 +66,7 @@ pub enum Drill {
 
 impl Drill {
     /// All that can be asked for by name: `Lent` is half of `Kernel`, the other two go by the book of the coverage.
-    pub const ALL: [Drill; 21] = [
+    pub const ALL: [Drill; 22] = [
         Drill::RoundTrip,
         Drill::ComeBack,
         Drill::Narrow,
@@ -83,6 +86,7 @@ impl Drill {
         Drill::FailedFlush,
         Drill::Unplugged,
         Drill::OneByOne,
+        Drill::Lost,
         Drill::Streams,
         Drill::Resync,
     ];

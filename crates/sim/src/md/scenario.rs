@@ -252,7 +252,8 @@ impl Scenario {
         self.draw_shards(options);
         let mut rng = Rng::new(self.course.seed).fork(43);
         self.course.has_small_thresholds = rng.below(256) < options.small_of_256;
-        if self.aim.is_none() && options.small_of_256 > 0 {
+        let is_flushed_slowly = self.course.flush_times > 1;
+        if self.aim.is_none() && options.small_of_256 > 0 && !is_flushed_slowly {
             let drawn = *Rng::new(self.course.seed).fork(41).pick(&[1, 1, 4, 20]);
             self.course.flush_times = match self.drill {
                 Some(Drill::Resync) => 20, // it is about what happens meanwhile

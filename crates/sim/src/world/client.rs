@@ -66,8 +66,10 @@ pub(super) async fn work<S: Rules>(scene: Rc<Scene<S>>, life: u64, client: u32) 
         };
         match drawn {
             drawn if drawn < reads => read(&scene, volume, client, sectors).await,
-            0..=81 => write(&scene, volume, client, sectors, WriteKind::Data, Fua::No).await,
-            82..=87 => write(&scene, volume, client, sectors, WriteKind::Data, Fua::Yes).await,
+            0..=81 if !scene.course().load.is_durable => {
+                write(&scene, volume, client, sectors, WriteKind::Data, Fua::No).await;
+            }
+            0..=87 => write(&scene, volume, client, sectors, WriteKind::Data, Fua::Yes).await,
             88..=90 => write(&scene, volume, client, sectors, WriteKind::Zeroes, Fua::No).await,
             _ => write(&scene, volume, client, sectors, WriteKind::Trim, Fua::No).await,
         }

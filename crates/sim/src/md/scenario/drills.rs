@@ -63,7 +63,7 @@ impl Scenario {
             Drill::Streams | Drill::Resync => has_copies,
             // One of a RAID-1 is always enough: nobody stale is ever needed.
             Drill::OneByOne => self.spec.level != Level::Raid1 && self.spec.tolerates() > 1,
-            Drill::FailedFlush | Drill::Unplugged => drills.contains(&Drill::TwoAway),
+            Drill::FailedFlush | Drill::Unplugged | Drill::Lost => drills.contains(&Drill::TwoAway),
             other => drills.contains(other),
         };
         let drill = match options.drill.filter(can_have).or(self.drill) {
@@ -100,6 +100,7 @@ impl Scenario {
             Drill::FailedFlush => self.draw_failed_flushes(&mut rng),
             Drill::Unplugged => self.draw_unplugged(&mut rng),
             Drill::OneByOne => self.draw_one_by_one(&mut rng),
+            Drill::Lost => self.draw_lost(&mut rng),
             Drill::Streams => self.draw_streams(&mut rng),
             Drill::Resync => self.draw_resync(&mut rng),
             Drill::Meet => self.draw_meet(&mut rng),
@@ -129,6 +130,10 @@ impl Scenario {
     pub(super) fn at(&mut self, request: u64, wish: Wish) {
         let last = self.course.requests.saturating_sub(1);
         self.course.wishes.push((request.min(last), wish));
+    }
+
+    fn strike(&mut self, request: u64, slot: usize, fault: Fault) {
+        self.at(request, Wish::Fault { slot, fault });
     }
 
     pub(super) fn rest(&mut self, request: u64, length_ns: u64) {
@@ -320,13 +325,7 @@ impl Scenario {
         for round in 0..rounds {
             let slot = self.any_slot(rng);
             let at = (2 * round + 1) * step;
-            self.at(
-                at,
-                Wish::Fault {
-                    slot,
-                    fault: Fault::Hang,
-                },
-            );
+            self.strike(at, slot, Fault::Hang);
             // Given back while it still owes answers, and again when it has given them.
             self.at(at + step / 2, Wish::Give { disk: slot as u32 });
             self.at(at + step / 2 + 1, Wish::Return);
@@ -350,8 +349,7 @@ impl Scenario {
             let slot = self.any_slot(rng);
             let factor = rng.between(20, 300) as u32;
             let at = self.course.requests / 3 + rng.below(self.course.requests / 2);
-            let fault = Fault::Slow { factor };
-            self.at(at, Wish::Fault { slot, fault });
+            self.strike(at, slot, Fault::Slow { factor });
         }
     }
 
@@ -401,13 +399,7 @@ impl Scenario {
         let slot = self.any_slot(rng);
         let range = 0..self.spec.component_bytes;
         let full = self.course.requests / 2;
-        self.at(
-            full,
-            Wish::Fault {
-                slot,
-                fault: Fault::NoSpace(range),
-            },
-        );
+        self.strike(full, slot, Fault::NoSpace(range));
         self.course
             .lives
             .push(cut(full + rng.between(2, 12), rng.below(60)));
@@ -445,8 +437,7 @@ impl Scenario {
         let step = self.course.requests / lives;
         for life in 0..lives {
             let slot = self.any_slot(rng);
-            let fault = Fault::FlushError { count: 1 };
-            self.at(life * step + 3, Wish::Fault { slot, fault });
+            self.strike(life * step + 3, slot, Fault::FlushError { count: 1 });
             self.course
                 .lives
                 .push(cut(rng.between(8, step), rng.below(60)));
@@ -460,6 +451,30 @@ impl Scenario {
             let slot = self.any_slot(rng);
             self.at(life * step + rng.between(2, step / 2), Wish::Cable { slot });
             self.course.lives.push(cut(step, rng.below(200)));
+        }
+    }
+
+    fn draw_lost(&mut self, rng: &mut Rng) {
+        self.shrink();
+        self.with_bitmap(rng);
+        self.course.load.reads_of_93 = 5;
+        self.course.load.is_durable = true; // a power cut may take back what is not
+        self.course.flush_times = 20; // it takes a while until a loss is durable
+        let lives = rng.between(4, 6);
+        let share = self.course.requests / (lives + 1);
+        let mut begun = 0;
+        for _ in 0..lives {
+            self.at(begun + 1, Wish::Add); // who was away for good
+            let length = rng.between(share / 2, share);
+            begun += length;
+            // What the first copy lacks is not made up for by the others.
+            let slot = if rng.chance(1, 2) {
+                0
+            } else {
+                self.any_slot(rng)
+            };
+            self.strike(begun - rng.between(1, 3), slot, Fault::Vanish);
+            self.course.lives.push(cut(length, rng.below(60)));
         }
     }
 
