@@ -26,7 +26,7 @@ pub enum PoolCommand {
         after_help = "Example:\n  plexum pool cp -r tank/home@monday:/docs copy/ disk1 disk2 disk3"
     )]
     Cp(Cp),
-    /// Read and check everything, and repair what is wrong; exit 1 when something is lost
+    /// Read and check everything; exit 1 when something is wrong, with --repair when something is lost
     Scrub(Scrub),
     /// Members, and what they miss; exit 1 when something is not whole
     #[command(after_help = "Example:\n  plexum pool status disk1 disk2 disk3")]
@@ -142,9 +142,12 @@ pub struct Cp {
 /// `plexum pool scrub`.
 #[derive(clap::Args, Debug)]
 pub struct Scrub {
-    /// Change nothing: name what is wrong, by member and file
-    #[arg(long)]
+    /// Change nothing, which is the default: name what is wrong, by member and file
+    #[arg(long, conflicts_with = "repair")]
     pub read_only: bool,
+    /// Write what is wrong again, where the others know it
+    #[arg(long)]
+    pub repair: bool,
     /// Members.
     #[command(flatten)]
     pub source: Source,

@@ -350,7 +350,7 @@ pub fn replace(args: &Replace, common: &Common, screen: &Screen) -> Outcome {
     })
 }
 
-/// Runs `pool scrub` that repairs. Exit code 1 when something could not be repaired.
+/// Runs `pool scrub --repair`. Exit code 1 when something could not be repaired.
 ///
 /// # Errors
 /// Of opening the pool, and of writing to it.

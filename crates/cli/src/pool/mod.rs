@@ -44,7 +44,7 @@ pub fn run(args: &PoolArgs, common: &Common, screen: &Screen) -> Outcome {
         PoolCommand::Check(args) => check::run(args, screen),
         PoolCommand::Create(args) => make::create(args, common, screen),
         PoolCommand::CreateVolume(args) => make::create_volume(args, common, screen),
-        PoolCommand::Scrub(scrub) if !scrub.read_only => change::scrub(scrub, common, screen),
+        PoolCommand::Scrub(scrub) if scrub.repair => change::scrub(scrub, common, screen),
         PoolCommand::Scrub(scrub) => with_pool(&scrub.source, screen, async |pool| {
             scrub::run(&pool, screen).await
         }),

@@ -1,4 +1,4 @@
-//! `plexum pool scrub --read-only`.
+//! `plexum pool scrub`, which changes nothing.
 
 use std::time::{Duration, Instant};
 

@@ -82,11 +82,10 @@ impl Case {
         self.sys("class/enclosure/0:0:24:0").join(bay)
     }
 
-    /// The device is no more.
+    /// The device is no more: its name may be somebody else's from now on.
     pub(super) fn detach(&mut self, at: usize) {
-        let gone = self
-            .place
-            .tool("losetup", &format!("--detach {}", self.loops[at]));
+        let device = std::mem::take(&mut self.loops[at]);
+        let gone = self.place.tool("losetup", &format!("--detach {device}"));
         assert_eq!(gone.exit, 0, "{}", gone.err);
     }
 
@@ -189,7 +188,7 @@ impl Case {
 
 impl Drop for Case {
     fn drop(&mut self) {
-        for device in &self.loops {
+        for device in self.loops.iter().filter(|device| !device.is_empty()) {
             self.place.tool("losetup", &format!("--detach {device}"));
         }
     }

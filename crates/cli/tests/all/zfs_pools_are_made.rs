@@ -118,7 +118,7 @@ fn a_pool_lives_through_snapshots_a_lost_member_and_a_new_one() {
     std::fs::remove_file(place.file("d/a")).unwrap();
     assert_sound(&place);
     let members = "d/new d/b d/c";
-    assert!(done(&format!("pool scrub {members}")).contains("lost 0 blocks"));
+    assert!(done(&format!("pool scrub --repair {members}")).contains("lost 0 blocks"));
     done(&format!("pool offline d/c {members}"));
     let third = write(members, 3);
     done(&format!("pool online d/c {members}"));

@@ -151,7 +151,11 @@ fn what_cannot_be_done_is_said_with_its_exit_code() {
             2,
             "add:   -r",
         ),
-        (format!("pool scrub {good}"), 2, "--read-only"),
+        (
+            format!("pool scrub --read-only --repair {good}"),
+            2,
+            "cannot be used with",
+        ),
         (
             format!("pool list --txg 1 {good}"),
             4,

@@ -99,7 +99,9 @@ pub fn stats(place: &Place) -> Value {
 }
 
 fn first_object(place: &Place, words: &str) -> Value {
-    done(place, words).objects().remove(0)
+    let run = place.plexum(words); // exit code 1 says that something is missing
+    let first = run.objects().into_iter().next();
+    first.unwrap_or_else(|| panic!("plexum {words}: {}", run.err))
 }
 
 /// Polls `look` until it says `true`.

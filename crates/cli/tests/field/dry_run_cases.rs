@@ -231,7 +231,7 @@ pub const CASES: &[Case] = &[
         &["pool create-volume z01_single_a12/new 1M Z", "pool create-volume zp/old 1M zp.img", "pool create-volume zp/new 1000 zp.img"],
         &["pool create-volume zp/new 1M zp.img"],
     ),
-    case("pool scrub", &["pool scrub Z"], &["pool scrub --read-only Z", "pool scrub zp.img"]),
+    case("pool scrub", &["pool scrub --repair Z"], &["pool scrub Z", "pool scrub --repair zp.img"]),
     case("pool status", &["pool status nothere"], &["pool status za.img zb.img"]),
     case(
         "pool snapshot",
