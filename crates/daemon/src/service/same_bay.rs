@@ -30,8 +30,9 @@ struct Vacancy {
     gone: DiskStatus,
 }
 
-/// A disk as it was plugged in: its bay, its node's number, and the kernel's count of disks when it came.
-pub(super) type Plugged = (u32, u64, String);
+/// A disk as it was plugged in: the slot that it may take, its node's number, the kernel's count of disks when it came,
+/// which older kernels do not have, and its serial.
+pub(super) type Plugged = (u32, u64, String, Option<String>);
 
 /// What a disk in the bay of a vacancy is good for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +152,8 @@ fn candidate(
         return None; // two that say they are in one bay: which one was put in?
     }
     let (path, number) = node_of(roots, &disk.name)?;
-    let plugged = (vacancy.slot, number, count_of(roots, &disk.name));
+    let count = count_of(roots, &disk.name);
+    let plugged = (vacancy.slot, number, count, disk.serial.clone());
     if seen.contains(&plugged) || !is_another(disk, &vacancy.gone) {
         return None;
     }
