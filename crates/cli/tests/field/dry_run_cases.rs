@@ -183,7 +183,7 @@ pub const CASES: &[Case] = &[
     ),
     case("lab predict", &["lab predict nothere --disk sata-7200-750"], &[]),
     case("lab presets", &["lab presets nothere"], &["lab presets"]),
-    case("grow", &["grow nothere", "grow nas --members 3", "grow nas"], &[]),
+    case("grow", &["grow nothere", "grow nas --members 9", "grow nas"], &["grow nas --members 3"]),
     case(
         "daemon",
         &["daemon --degraded bogus", "daemon --metrics-listen 0.0.0.0:0"],
@@ -246,7 +246,7 @@ pub const CASES: &[Case] = &[
     case(
         "pool destroy-volume",
         &["pool destroy-volume zp/old zp.img", "pool destroy-volume --force -y zp/old zp.img"],
-        &[],
+        &["pool destroy-volume --force zp/free zp.img"],
     ),
     case(
         "pool rollback",

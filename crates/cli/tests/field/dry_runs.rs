@@ -43,6 +43,7 @@ impl Stage {
         make("-f vinum.conf --member-size 4M");
         done(&place, "pool create zp --member-size 64M zp.img");
         done(&place, "pool create-volume zp/old 1M zp.img");
+        done(&place, "pool create-volume zp/free 1M zp.img");
         done(&place, "pool snapshot zp/old@s zp.img");
         done(
             &place,
