@@ -1,6 +1,7 @@
 //! A volume gets another shape under its clients: by command, over a crash, and not where it would lose something.
 
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use serde_json::Value;
 
@@ -96,6 +97,49 @@ fn one_member_more_makes_the_volume_larger_while_a_client_writes() {
     done(&place, "fail nas m1");
     let there = content(&place);
     assert!(there == pattern_bytes(SEED, 0, there.len()));
+    server.stop(&place);
+}
+
+/// Ends who asks all the time, also when the test fails.
+struct Enough<'a>(&'a AtomicBool);
+
+impl Drop for Enough<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// A volume that gets another shape is opened again twice. Who asks meanwhile waits for that, and is answered.
+#[test]
+fn what_is_asked_while_a_volume_is_opened_again_is_answered() {
+    let (place, server, _) = raid5("grow-asked");
+    let is_over = AtomicBool::new(false);
+    let ask = |words: &str| {
+        let mut answers = 0;
+        while !is_over.load(Relaxed) {
+            done(&place, words);
+            answers += 1;
+        }
+        answers
+    };
+    std::thread::scope(|scope| {
+        let words = [
+            "status nas",
+            "stats nas",
+            "set nas rebuild-min=100M",
+            "set nas balance=load --dry-run",
+        ];
+        let enough = Enough(&is_over);
+        let asking = words.map(|words| scope.spawn(move || ask(words)));
+        done(&place, "grow nas --add m4 --wait");
+        wait_until(&place, "it has its new shape", || {
+            is_still(&place) && status(&place)["slots"] == 5
+        });
+        drop(enough);
+        for asker in asking {
+            assert!(asker.join().unwrap() > 0);
+        }
+    });
     server.stop(&place);
 }
 

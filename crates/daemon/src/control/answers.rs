@@ -6,9 +6,9 @@ use plexum_front::export::Export;
 use plexum_runtime::process::join_write_out_path;
 use serde_json::json;
 
-use super::request::{Action, Answer, Ask, Request};
+use super::request::{Action, Ask, Request};
 use crate::assembly::DeviceWish;
-use crate::host::{Close, Doing, GrowWish, Host, Refusal};
+use crate::host::{Close, Doing, GrowWish, Host, Hosted, Refusal};
 use crate::problem::{Code, Problem};
 use crate::volume::ops::act;
 use crate::volume::rehearse::rehearse;
@@ -33,12 +33,20 @@ pub(crate) fn answer(host: &Rc<Host>, ask: Ask) {
             volume,
             action: Action::Device { remove },
         } => device(host, volume, remove, ask),
-        Request::Act { volume, action } => change(host, &volume, action, ask),
-        Request::Rehearse { volume, action } => dry_run(host, &volume, action, ask),
-        simple => {
-            let answer = look(host, &simple);
-            ask.answer(answer.map_err(Problem::from));
+        Request::Act { volume, action } => change(host, &volume, action, Doing::Now, ask),
+        Request::Rehearse { volume, action } => {
+            change(host, &volume, action, Doing::Rehearsal, ask);
         }
+        simple => match is_between(host, &simple) {
+            None => ask.answer(look(host, &simple).map_err(Problem::from)),
+            Some(hosted) => {
+                let looking = Rc::clone(host);
+                let _task = host.handle().spawn(async move {
+                    hosted.settled().await;
+                    ask.answer(look(&looking, &simple).map_err(Problem::from));
+                });
+            }
+        },
     }
 }
 
@@ -46,6 +54,15 @@ pub(crate) fn answer(host: &Rc<Host>, ask: Ask) {
 pub(crate) fn not_the_daemon() -> Problem {
     Problem::new(Code::NotYet, "this server serves what it was started with")
         .hint("to have volumes come and go at run time:   plexum daemon")
+}
+
+/// The volume whose counters are asked for, when it is being opened again: then whoever asks waits until it is.
+fn is_between(host: &Rc<Host>, request: &Request) -> Option<Rc<Hosted>> {
+    let (Request::Stats { volume, .. } | Request::Requests { volume }) = request else {
+        return None;
+    };
+    let hosted = host.find(volume).ok()?;
+    hosted.is_between().then_some(hosted)
 }
 
 /// What changes nothing.
@@ -81,18 +98,21 @@ fn look(host: &Rc<Host>, request: &Request) -> Result<serde_json::Value, Refusal
     })
 }
 
-/// Changes wait for members, so each is a task of its own.
-fn change(host: &Rc<Host>, volume: &str, action: Action, ask: Ask) {
-    let for_change = host.find(volume).and_then(|hosted| hosted.for_change());
-    let (served, under_way) = match for_change {
-        Ok(found) => found,
+/// Changes wait for members, and for a volume that is being opened again: so each is a task of its own.
+fn change(host: &Rc<Host>, volume: &str, action: Action, doing: Doing, ask: Ask) {
+    let hosted = match host.find(volume) {
+        Ok(hosted) => hosted,
         Err(refusal) => return ask.answer(Err(refusal.problem())),
     };
     let handle = host.handle().clone();
     let _task = host.handle().spawn(async move {
-        let answer: Answer = act(&served, &handle, action).await;
-        drop(served);
-        drop(under_way);
+        let answer = match hosted.for_change().await {
+            Ok((served, _under_way)) => match doing {
+                Doing::Now => act(&served, &handle, action).await,
+                Doing::Rehearsal => rehearse(&served, &handle, action).await,
+            },
+            Err(refusal) => Err(refusal.problem()),
+        };
         ask.answer(answer);
     });
 }
@@ -106,21 +126,6 @@ fn grow(host: &Rc<Host>, volume: &str, wish: GrowWish, doing: Doing, ask: Ask) {
     let growing = Rc::clone(host);
     let _task = host.handle().spawn(async move {
         let answer = growing.grow(&hosted, &wish, doing).await;
-        ask.answer(answer);
-    });
-}
-
-fn dry_run(host: &Rc<Host>, volume: &str, action: Action, ask: Ask) {
-    let for_change = host.find(volume).and_then(|hosted| hosted.for_change());
-    let (served, under_way) = match for_change {
-        Ok(found) => found,
-        Err(refusal) => return ask.answer(Err(refusal.problem())),
-    };
-    let handle = host.handle().clone();
-    let _task = host.handle().spawn(async move {
-        let answer = rehearse(&served, &handle, action).await;
-        drop(served);
-        drop(under_way);
         ask.answer(answer);
     });
 }

@@ -63,7 +63,7 @@ impl Host {
         if wish == DeviceWish::TakeOver && devices().is_empty() {
             return Ok(None);
         }
-        let (served, _under_way) = hosted.for_change()?;
+        let (served, _under_way) = hosted.for_change().await?;
         let control = match aside(ControlDevice::open).await {
             None => return Err(no_thread()),
             Some(Err(_)) if wish == DeviceWish::TakeOver => return Ok(None),

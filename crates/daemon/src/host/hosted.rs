@@ -225,11 +225,23 @@ impl Hosted {
         served.clone().ok_or_else(|| self.is_closing())
     }
 
-    /// The volume, for a change; the second is dropped when the change has ended.
+    /// Whether it is being opened again now: there is no volume until it is.
+    #[must_use]
+    pub(crate) fn is_between(&self) -> bool {
+        self.stage() == Stage::Open && self.served.borrow().is_none()
+    }
+
+    /// Waits until nobody opens it again.
+    pub(crate) async fn settled(&self) {
+        drop(self.reopening.lock().await);
+    }
+
+    /// The volume, for a change, once nobody opens it again; the second is dropped when the change has ended.
     ///
     /// # Errors
     /// `IsClosing` from the moment on at which it is to be closed.
-    pub(crate) fn for_change(&self) -> Result<(Rc<Served>, GaugeGuard), Refusal> {
+    pub(crate) async fn for_change(&self) -> Result<(Rc<Served>, GaugeGuard), Refusal> {
+        let _turn = self.reopening.lock().await;
         match self.stage.get() {
             Stage::Closing => Err(self.is_closing()),
             Stage::Admitted | Stage::Open => Ok((self.served()?, self.work.enter())),

@@ -90,7 +90,7 @@ impl Service {
 
     /// Adds a blank disk, in the way of `plexum add` without `--force`.
     async fn take(&self, hosted: &Hosted, slot: u32, (path, words): (String, String)) {
-        let Ok((served, under_way)) = hosted.for_change() else {
+        let Ok((served, under_way)) = hosted.for_change().await else {
             return; // it is being closed
         };
         let action = Action::Add {

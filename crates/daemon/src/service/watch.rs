@@ -305,7 +305,7 @@ fn lost_slots(status: &VolumeStatus, expected: &Expected) -> Vec<u32> {
 
 /// Takes a member back that is there again.
 async fn take_back(host: &Host, hosted: &Hosted, member: String) {
-    let Ok((served, under_way)) = hosted.for_change() else {
+    let Ok((served, under_way)) = hosted.for_change().await else {
         return; // it is being closed
     };
     // Why not is told by the volume's status: the member is still missing there.
