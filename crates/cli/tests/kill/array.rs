@@ -13,6 +13,9 @@ use super::volatile::EXPORT;
 /// Size of a member.
 const MEMBER_BYTES: u64 = 4 << 20;
 
+/// The same where rows move: there is room behind what is used.
+const ROOMY_BYTES: u64 = 14 << 20;
+
 /// Polls before something that should come does not; each starts a program, so that they take minutes.
 const POLLS_MAX: usize = 20_000;
 
@@ -29,6 +32,21 @@ pub struct Organisation {
     pub spare_failures: usize,
     /// Bytes that rewrite whole rows.
     pub whole_rows_bytes: usize,
+    /// Of the members, those that are spares at first.
+    pub spares: usize,
+    /// The shapes that it gets, one after the other, again and again.
+    pub changes: &'static [Change],
+}
+
+/// Another shape of a volume.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// Words for `plexum grow`.
+    pub words: &'static str,
+    /// A field of its status that says it is done.
+    pub field: &'static str,
+    /// What that says, as text.
+    pub value: &'static str,
 }
 
 impl Organisation {
@@ -46,6 +64,8 @@ pub const ORGANISATIONS: [Organisation; 4] = [
         members: 2,
         spare_failures: 1,
         whole_rows_bytes: 0,
+        spares: 0,
+        changes: &[],
     },
     Organisation {
         name: "raid10",
@@ -53,6 +73,8 @@ pub const ORGANISATIONS: [Organisation; 4] = [
         members: 4,
         spare_failures: 1,
         whole_rows_bytes: 0,
+        spares: 0,
+        changes: &[],
     },
     Organisation {
         name: "raid5",
@@ -60,6 +82,8 @@ pub const ORGANISATIONS: [Organisation; 4] = [
         members: 4,
         spare_failures: 1,
         whole_rows_bytes: 3 * (16 << 10) * 8,
+        spares: 0,
+        changes: &[],
     },
     Organisation {
         name: "raid6",
@@ -67,7 +91,74 @@ pub const ORGANISATIONS: [Organisation; 4] = [
         members: 5,
         spare_failures: 2,
         whole_rows_bytes: 3 * (16 << 10) * 8,
+        spares: 0,
+        changes: &[],
     },
+];
+
+const fn change(words: &'static str, field: &'static str, value: &'static str) -> Change {
+    Change {
+        words,
+        field,
+        value,
+    }
+}
+
+const fn reshaped(
+    name: &'static str,
+    words: &'static str,
+    (members, spares, spare_failures): (usize, usize, usize),
+    changes: &'static [Change],
+) -> Organisation {
+    Organisation {
+        name,
+        words,
+        members,
+        spare_failures,
+        whole_rows_bytes: 0,
+        spares,
+        changes,
+    }
+}
+
+/// What is tested while its rows move.
+pub const RESHAPED: [Organisation; 4] = [
+    reshaped(
+        "wider",
+        "--level 5 --strip 16K --size 8M",
+        (5, 1, 1),
+        &[
+            change("--members 5", "slots", "5"),
+            change("--members 4 --force", "slots", "4"),
+        ],
+    ),
+    reshaped(
+        "level",
+        "--level 5 --strip 16K --size 8M",
+        (5, 1, 1),
+        &[
+            change("--level 6 --members 5", "level", "raid6"),
+            change("--level 5 --members 4", "level", "raid5"),
+        ],
+    ),
+    reshaped(
+        "layout",
+        "--level 5 --strip 16K --size 8M",
+        (4, 0, 1),
+        &[
+            change("--layout right-asymmetric", "layout", "right-asymmetric"),
+            change("--layout left-symmetric", "layout", "left-symmetric"),
+        ],
+    ),
+    reshaped(
+        "strip",
+        "--level 6 --strip 16K --size 8M",
+        (5, 0, 2),
+        &[
+            change("--strip 32K", "strip_bytes", "32768"),
+            change("--strip 16K", "strip_bytes", "16384"),
+        ],
+    ),
 ];
 
 /// A process that is killed when nobody wants it any more.
@@ -94,6 +185,8 @@ pub struct Array {
     /// What it is.
     pub organisation: Organisation,
     is_volatile: bool,
+    /// Members that have a slot at the end; the others are spares.
+    pub used: Vec<usize>,
     /// Whether volatile members lie about flushes.
     pub is_lying: bool,
     members: Option<Process>,
@@ -106,16 +199,22 @@ impl Array {
         let array = Self {
             place: Place::in_memory(name),
             organisation,
+            used: (0..organisation.members).collect(),
             is_volatile,
             is_lying: false,
             members: None,
             server: None,
         };
         let files: Vec<String> = (0..organisation.members).map(|n| format!("m{n}")).collect();
+        let member_bytes = match organisation.changes {
+            [] => MEMBER_BYTES,
+            _ => ROOMY_BYTES,
+        };
         for file in &files {
-            array.place.sparse(file, MEMBER_BYTES);
+            array.place.sparse(file, member_bytes);
         }
-        let words = format!("create nas {} {}", organisation.words, files.join(" "));
+        let first = files[..organisation.members - organisation.spares].join(" ");
+        let words = format!("create nas {} {first}", organisation.words);
         let run = array.place.plexum(&words);
         assert_eq!(run.exit, 0, "{words}: {}", run.err);
         array

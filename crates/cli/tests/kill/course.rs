@@ -6,15 +6,11 @@
 //! - every round ends with all members in sync, and with a scrub that finds nothing.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use super::array::{Array, Organisation};
-use super::book::{Book, Keeps};
-use super::dice::{Dice, mix};
-use super::load::{Load, open, overwrite, sweep};
-
-/// Requests before the crash, at most and at least.
-const REQUESTS: (u64, u64) = (40, 400);
+use super::book::Keeps;
+use super::load::{open, overwrite, sweep};
+use super::service::Service;
 
 /// How the service ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,37 +83,19 @@ struct Loss {
 /// One volume on its course.
 pub struct Course {
     plan: Plan,
-    array: Array,
-    book: Mutex<Book>,
-    dice: Dice,
-    counts: Counts,
+    service: Service,
     has_log: bool,
 }
 
 impl Course {
     /// Creates the volume and serves it.
     pub fn start(plan: Plan) -> Result<Self, String> {
-        let is_volatile = plan.end == End::Cut;
-        let name = format!("kill-{}", plan.name());
-        let mut dice = Dice::new(
-            plan.seed,
-            name.bytes().fold(0, |key, b| mix(key ^ u64::from(b))),
-        );
-        let mut array = Array::create(&name, plan.organisation, is_volatile);
-        array.is_lying = plan.is_sabotaged;
-        array.power_on(dice.number())?;
-        array
-            .serve(&[], "")?
-            .map_err(|slug| format!("refused: {slug}"))?;
-        let status = array.status()?;
-        let size = status["size_bytes"].as_u64().unwrap_or(0);
+        let service = Service::start(plan)?;
+        let status = service.array.status()?;
         Ok(Self {
-            book: Mutex::new(Book::new(dice.number(), size)),
             has_log: status["consistency"] == "log",
             plan,
-            array,
-            dice,
-            counts: Counts::default(),
+            service,
         })
     }
 
@@ -128,15 +106,15 @@ impl Course {
                 .map_err(|text| format!("round {round}: {text}"))?;
             tell(round + 1);
         }
-        self.array.done("stop nas")?;
-        self.array.kill_server();
-        self.array.cut_power();
-        Ok((self.array, self.counts))
+        self.service.array.done("stop nas")?;
+        self.service.array.kill_server();
+        self.service.array.cut_power();
+        Ok((self.service.array, self.service.counts))
     }
 
-    /// Files of the members.
+    /// Files of the members that have a slot.
     pub fn files(array: &Array) -> Vec<PathBuf> {
-        let numbers = 0..array.organisation.members;
+        let numbers = array.used.iter();
         numbers
             .map(|n| array.place.file(&format!("m{n}")))
             .collect()
@@ -150,37 +128,39 @@ impl Course {
         }) = &loss
         {
             for &number in members {
-                self.array
-                    .done(&format!("fail nas {}", self.array.member(number)))?;
+                self.service
+                    .array
+                    .done(&format!("fail nas {}", self.service.array.member(number)))?;
             }
         }
-        self.crash()?;
+        self.service.crash()?;
         let without = self.without(loss.as_ref());
         let is_degraded = loss.is_some();
-        match self.array.serve(&without, "--run-degraded")? {
+        match self.service.array.serve(&without, "--run-degraded")? {
             Ok(()) => {}
             Err(slug) => self.refused(loss.as_ref(), &slug)?,
         }
         // Once in a while everything ends again before anything is well.
-        if !is_degraded && self.dice.once_in(3) {
-            self.counts.nested += 1;
-            self.crash()?;
-            self.array
+        if !is_degraded && self.service.dice.once_in(3) {
+            self.service.counts.nested += 1;
+            self.service.crash()?;
+            self.service
+                .array
                 .serve(&[], "")?
                 .map_err(|slug| format!("refused: {slug}"))?;
         }
-        self.look()?;
-        self.array.settle()?;
-        self.look()?;
+        self.service.look()?;
+        self.service.array.settle()?;
+        self.service.look()?;
         for number in loss.map(|loss| loss.members).unwrap_or_default() {
-            self.take_back(number)?;
+            self.service.take_back(number)?;
         }
-        let verdict = self.array.status()?["verdict"].clone();
+        let verdict = self.service.array.status()?["verdict"].clone();
         if verdict != "ok" {
             return Err(format!("with all members back the verdict is {verdict}"));
         }
-        self.array.scrub()?;
-        self.look()
+        self.service.array.scrub()?;
+        self.service.look()
     }
 
     fn choose_loss(&mut self) -> Option<Loss> {
@@ -188,54 +168,24 @@ impl Course {
         if !self.plan.loses {
             return None;
         }
-        let first = self.dice.below(organisation.members as u64) as usize;
+        let first = self.service.dice.below(organisation.members as u64) as usize;
         let mut members = vec![first];
-        if organisation.spare_failures > 1 && self.dice.once_in(2) {
+        if organisation.spare_failures > 1 && self.service.dice.once_in(2) {
             members.push((first + 1) % organisation.members);
         }
-        self.counts.losses += members.len() as u64;
+        self.service.counts.losses += members.len() as u64;
         Some(Loss {
             members,
-            is_before: self.dice.once_in(2),
+            is_before: self.service.dice.once_in(2),
         })
     }
 
     /// Members that are not named at the start. One that is stale may be named: it must not be used.
     fn without(&mut self, loss: Option<&Loss>) -> Vec<usize> {
         match loss {
-            Some(loss) if !loss.is_before || self.dice.once_in(2) => loss.members.clone(),
+            Some(loss) if !loss.is_before || self.service.dice.once_in(2) => loss.members.clone(),
             _ => Vec::new(),
         }
-    }
-
-    /// Load until the crash; then nothing runs any more, and volatile members have their power back.
-    fn crash(&mut self) -> Result<(), String> {
-        let (least, most) = REQUESTS;
-        let requests = least + self.dice.below(most - least);
-        let seed = self.dice.number();
-        let socket = self.array.socket();
-        let load = Load::new(&self.book);
-        let (array, end) = (&mut self.array, self.plan.end);
-        let answered = load.run_until(&socket, seed, requests, || match end {
-            End::Kill => array.kill_server(),
-            End::Cut => array.cut_power(),
-        })?;
-        self.counts.crashes += 1;
-        self.counts.requests += answered;
-        let keeps = match end {
-            End::Kill => Keeps::Answered,
-            End::Cut => {
-                let verdict = self.array.status()?["verdict"].clone();
-                if verdict != "failed" {
-                    return Err(format!("without any member the verdict is {verdict}"));
-                }
-                self.array.kill_server();
-                Keeps::Durable
-            }
-        };
-        open(&self.book).crash(keeps);
-        let power = self.dice.number();
-        self.array.power_on(power)
     }
 
     /// A start was refused: it must be for the one good reason, and there are two ways out.
@@ -247,47 +197,26 @@ impl Course {
         if slug != "dirty_degraded" || !has_reason {
             return Err(format!("refused: {slug} ({loss:?})"));
         }
-        self.counts.refused += 1;
+        self.service.counts.refused += 1;
         if !loss.is_before {
             // The members were only away for a while.
-            let start = self.array.serve(&[], "")?;
+            let start = self.service.array.serve(&[], "")?;
             return start.map_err(|slug| format!("refused with all members: {slug}"));
         }
-        self.counts.forced += 1;
-        let start = self.array.serve(&loss.members, "--run-degraded --force")?;
+        self.service.counts.forced += 1;
+        let start = self
+            .service
+            .array
+            .serve(&loss.members, "--run-degraded --force")?;
         start.map_err(|slug| format!("refused although forced: {slug}"))?;
-        let socket = self.array.socket();
-        self.counts.in_doubt_bytes += sweep(&socket, &self.book, true)?;
-        overwrite(&socket, &self.book, self.plan.organisation.whole_rows_bytes)?;
-        open(&self.book).crash(Keeps::Answered);
+        let socket = self.service.array.socket();
+        self.service.counts.in_doubt_bytes += sweep(&socket, &self.service.book, true)?;
+        overwrite(
+            &socket,
+            &self.service.book,
+            self.plan.organisation.whole_rows_bytes,
+        )?;
+        open(&self.service.book).crash(Keeps::Answered);
         Ok(())
-    }
-
-    /// Reads and judges everything.
-    fn look(&mut self) -> Result<(), String> {
-        sweep(&self.array.socket(), &self.book, false)?;
-        self.counts.sectors += open(&self.book).len() as u64;
-        Ok(())
-    }
-
-    /// A member that was lost comes back, unless it never left.
-    fn take_back(&mut self, number: usize) -> Result<(), String> {
-        let name = self.array.member(number);
-        let status = self.array.status()?;
-        let members = status["members"].as_array().cloned().unwrap_or_default();
-        let is_active = members.iter().any(|member| {
-            let path = member["path"].as_str().unwrap_or_default();
-            path.ends_with(&name) && member["state"] == "active"
-        });
-        if is_active {
-            return Ok(());
-        }
-        let words = format!("re-add nas {name} --wait");
-        let run = self.array.place.plexum(&words);
-        // 1: well done, but another member is still missing.
-        if run.exit > 1 {
-            return Err(format!("plexum {words}: {}{}", run.out, run.err));
-        }
-        self.look()
     }
 }

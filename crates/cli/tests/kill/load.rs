@@ -29,6 +29,8 @@ pub struct Load<'a> {
     pub is_over: AtomicBool,
     /// Requests answered.
     pub answered: AtomicU64,
+    /// No crash ends them.
+    is_calm: AtomicBool,
     wrong: Mutex<Vec<String>>,
 }
 
@@ -44,6 +46,7 @@ impl<'a> Load<'a> {
             book,
             is_over: AtomicBool::new(false),
             answered: AtomicU64::new(0),
+            is_calm: AtomicBool::new(false),
             wrong: Mutex::default(),
         }
     }
@@ -79,6 +82,12 @@ impl<'a> Load<'a> {
         }
     }
 
+    /// Runs all clients until `requests` were answered, and some more.
+    pub fn run(&self, socket: &Path, seed: u64, requests: u64) -> Result<u64, String> {
+        self.is_calm.store(true, Ordering::SeqCst);
+        self.run_until(socket, seed, requests, || ())
+    }
+
     fn work(
         &self,
         socket: &Path,
@@ -101,6 +110,9 @@ impl<'a> Load<'a> {
             }
             if self.answered.fetch_add(1, Ordering::SeqCst) + 1 == requests {
                 let _ = reached.send(());
+            }
+            if self.is_calm.load(Ordering::SeqCst) && self.is_over.load(Ordering::SeqCst) {
+                return Ok(());
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The real server and its real members are ended at random under a load that knows what every sector may hold.
 //!
 //! `cargo xtask kill --kills N --cuts M --seed S` runs it at length. For each of RAID-1, 10, 5 and 6, with and without
-//! lost members: N times SIGKILL to the server on files, M times a power cut to members with a volatile cache. The seed
+//! lost members, and for arrays whose rows move all the time: N times SIGKILL to the server on files, M times a power cut to members with a volatile cache. The seed
 //! decides organisation, losses, requests and coin tosses; the instant of the end is the machine's.
 
 #![allow(clippy::unwrap_used)] // in what the tests share
@@ -14,6 +14,8 @@ mod common;
 mod course;
 mod dice;
 mod load;
+mod moving;
+mod service;
 mod volatile;
 
 use std::process::ExitCode;
@@ -21,9 +23,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use array::{Array, ORGANISATIONS};
+use array::{Array, ORGANISATIONS, RESHAPED};
 use course::{Counts, Course, End, Plan};
 use load::open;
+use moving::Moving;
 use plexum_oracle::{Batch, Expected, Job, Judge};
 use serde_json::{Value, json};
 
@@ -79,7 +82,7 @@ fn options(words: &[String]) -> Options {
 fn plans(options: &Options) -> Vec<Plan> {
     let mut plans = Vec::new();
     for (end, rounds) in [(End::Kill, options.kills), (End::Cut, options.cuts)] {
-        for organisation in ORGANISATIONS {
+        for organisation in ORGANISATIONS.into_iter().chain(RESHAPED) {
             for loses in [false, true] {
                 plans.push(Plan {
                     organisation,
@@ -145,7 +148,10 @@ fn one(plan: Plan) -> Result<(Array, Counts), String> {
             println!("{}: {round} of {} crashes", plan.name(), plan.rounds);
         }
     };
-    Course::start(plan)?.run(&mut tell)
+    match plan.organisation.changes {
+        [] => Course::start(plan)?.run(&mut tell),
+        _ => Moving::start(plan)?.run(&mut tell),
+    }
 }
 
 /// Members that lie about flushes must be found out, or this program finds nothing at all.
