@@ -14,7 +14,7 @@ fn the_tour_of_the_readme_works() {
         .unwrap();
     let tour = blocks(section, "sh");
     for word in [
-        "create", "serve", "attach", "fail", "replace", "scrub", "stop",
+        "create", "serve", "attach", "fail", "replace", "grow", "scrub", "stop",
     ] {
         assert!(
             tour.contains(&format!("plexum {word}")),
@@ -26,4 +26,5 @@ fn the_tour_of_the_readme_works() {
     let (text, _) = run(folder.path(), &tour, clean_up, 300);
     assert!(text.contains("no differences"), "{text}");
     assert!(text.contains("Raid Level : raid6"), "{text}");
+    assert!(text.contains("Raid Devices : 6"), "{text}");
 }
