@@ -127,7 +127,7 @@ fn what_is_asked_while_a_volume_is_opened_again_is_answered() {
             "status nas",
             "stats nas",
             "set nas rebuild-min=100M",
-            "set nas balance=load --dry-run",
+            "set nas rebuild-min=1M --dry-run",
         ];
         let enough = Enough(&is_over);
         let asking = words.map(|words| scope.spawn(move || ask(words)));
