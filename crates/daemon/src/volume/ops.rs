@@ -44,7 +44,10 @@ pub async fn act(served: &Served, handle: &Handle, action: Action) -> Answer {
         Action::ReAdd { member } => re_add(served, handle, &member).await,
         Action::Replace { old, new, force } => replace(served, handle, &old, &new, force).await,
         Action::Scrub { stop: true, .. } => stop_scrub(served, handle).await,
-        Action::Scrub { repair, .. } => served.by_hand(|| scrub(served, repair)).await,
+        Action::Scrub { repair, .. } => {
+            served.volume.switched().await; // a reshape that has just ended gives the log back
+            served.by_hand(|| scrub(served, repair)).await
+        }
         Action::Set { settings } => set(served, &settings).await,
         Action::Grow { .. } | Action::Stop | Action::Device { .. } => Err(not_of_a_volume()),
     }

@@ -422,6 +422,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.upkeep.stop_scrub();
     }
 
+    /// Waits until neither bitmap nor log is being turned on or off; that takes a moment.
+    pub async fn switched(&self) {
+        let is_over = || !self.traffic.is_switching();
+        self.base.changed().until(is_over).await;
+    }
+
     /// Whether a scrub runs or is about to.
     pub fn is_scrubbing(&self) -> bool {
         self.upkeep.is_scrubbing()
