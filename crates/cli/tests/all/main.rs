@@ -35,6 +35,7 @@ mod settings;
 mod several_cores;
 mod stats_say_where_the_time_goes;
 mod the_api_is_as_described;
+mod the_page_by_tls;
 mod the_page_in_a_browser;
 mod the_report_opens_in_a_browser;
 mod the_tour_of_the_readme_works;
