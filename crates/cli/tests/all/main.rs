@@ -13,6 +13,7 @@ mod common;
 mod create;
 mod daemon;
 mod daemon_finds;
+mod daemon_in_poor_surroundings;
 mod daemon_watches;
 mod demo;
 mod disks_are_known_by_bay_and_serial;
