@@ -178,7 +178,7 @@ fn tools(_root: &Path) -> Result<(), String> {
 /// When rustdoc warns.
 pub fn documentation(root: &Path) -> Result<(), String> {
     let arguments = ["doc", "--workspace", "--no-deps", "--locked"];
-    start(root, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
+    cargo_with(root, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
 }
 
 /// Where cargo puts what it makes.
@@ -201,10 +201,18 @@ pub fn messages(stdout: &[u8]) -> Vec<serde_json::Value> {
 /// # Errors
 /// When it cannot be started or fails.
 pub fn cargo(root: &Path, arguments: &[&str]) -> Result<(), String> {
-    start(root, arguments, &[])
+    cargo_with(root, arguments, &[])
 }
 
-fn start(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
+/// The same with variables of the environment.
+///
+/// # Errors
+/// As `cargo`.
+pub fn cargo_with(
+    root: &Path,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<(), String> {
     println!("cargo {}", arguments.join(" "));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)

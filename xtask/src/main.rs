@@ -7,6 +7,7 @@ mod fresh;
 mod instructions;
 mod layouts;
 mod mutants;
+mod nightly;
 mod package;
 mod picture;
 mod ratchets;
@@ -31,6 +32,7 @@ cargo xtask WORD
   sim [...]   the simulator, optimised: `plexum sim`; --seed S --trace shows one run
   hunt [NAME]  every deliberate bug of the engine, or those whose name begins so: each must be found within 1,000 seeds
   fresh MINUTES   seeds of the simulator that nobody has met before, on every processor
+  nightly [STEP]...   what takes minutes to hours, step by step: whole Debian systems, long kills, fuzzing, seeds
   kill [...]  real servers killed, real members cut off: --kills N --cuts M --seed S [--only PART]
   fuzz [...]  damaged input for every parser: [TARGET]... --seconds N --seed S
   bench [...] the benchmark, optimised: `plexum bench`
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Some((&("sim" | "bench"), _)) => plexum(&root, &words),
         Some((&"hunt", rest)) => ci::cargo(&root, &[&HUNT, rest].concat()),
         Some((&"fresh", rest)) => fresh::run(&root, rest),
+        Some((&"nightly", rest)) => nightly::run(&root, rest),
         Some((&"kill", rest)) => ci::cargo(&root, &[&KILL, rest].concat()),
         Some((&"fuzz", rest)) => ci::cargo(&root, &[&FUZZ, rest].concat()),
         Some((&"mutants", rest)) => mutants::run(&root, rest),

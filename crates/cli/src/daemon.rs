@@ -67,8 +67,8 @@ pub fn run(args: &args::Daemon, common: &Common, screen: &Screen) -> Outcome {
         if let Some(address) = told["metrics"].as_str() {
             screen.line(format!("metrics: http://{address}/metrics"));
         }
-        if let Some(address) = told["page"].as_str() {
-            screen.line(format!("page: http://{address}/"));
+        if let Some(address) = told["page_url"].as_str() {
+            screen.line(format!("page: {address}"));
         }
         screen.object(&object("ready", None, told.clone()));
         check()

@@ -418,6 +418,15 @@ fn text_of(code: Code) -> (&'static str, &'static str) {
             "Access to a file, device or socket is not allowed.",
             "Devices need root or membership in the group that owns them (often `disk`).",
         ),
+        Code::UnknownToken => (
+            "Nobody knows the token that was shown to the page or to the API.",
+            "Tokens are in the files that `[[page.token]]` in plexum.toml names; a change there counts from the daemon's next\n\
+             start on.",
+        ),
+        Code::TooManyGuesses => (
+            "From one address too many tokens were shown that nobody knows.",
+            "One more is looked at every two seconds. A program that keeps asking with an old token is stopped first.",
+        ),
         Code::RoleMissing => (
             "Whoever asks has no role at the daemon that allows it.",
             "Roles are given to groups by `[roles]` and to tokens by `[[page.token]]` in plexum.toml; root and the daemon's own user administer.",

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::control::event::Event;
+use crate::problem::words_of;
 use crate::runtime_dir::mistrust;
 use crate::volume::status::{JSON_VERSION, ScrubStatus};
 
@@ -158,14 +159,13 @@ impl StateDir {
     /// One sentence that says why nothing can be kept there.
     pub fn ensure(&self, user_id: u32) -> Result<(), String> {
         let shown = self.path.display();
+        let told = |error| format!("{shown}: {}", words_of(&error));
         for folder in ["sets", "history", "volumes", "scrubs", "changes"] {
             let mut builder = fs::DirBuilder::new();
             builder.recursive(true).mode(0o700);
-            builder
-                .create(self.path.join(folder))
-                .map_err(|error| format!("{shown}: {error}"))?;
+            builder.create(self.path.join(folder)).map_err(told)?;
         }
-        let meta = fs::symlink_metadata(&self.path).map_err(|error| format!("{shown}: {error}"))?;
+        let meta = fs::symlink_metadata(&self.path).map_err(told)?;
         match mistrust(&meta, user_id) {
             Some(what) => Err(format!("{shown} {what}")),
             None => Ok(()),
@@ -203,7 +203,7 @@ impl StateDir {
                 ),
             },
             Err(error) if error.kind() == ErrorKind::NotFound => (nothing, None),
-            Err(error) => (nothing, Some(format!("{shown}: {error}"))),
+            Err(error) => (nothing, Some(format!("{shown}: {}", words_of(&error)))),
         }
     }
 

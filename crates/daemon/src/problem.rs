@@ -99,6 +99,10 @@ codes! {
     NotPermitted = "not_permitted", 5;
     /// Who asks has no role that allows it.
     RoleMissing = "role_missing", 5;
+    /// Nobody knows the token that was shown.
+    UnknownToken = "unknown_token", 5;
+    /// From an address too many tokens were shown that nobody knows.
+    TooManyGuesses = "too_many_guesses", 5;
     /// A message did not arrive.
     NotDelivered = "not_delivered", 5;
     /// In use by another process.

@@ -156,13 +156,15 @@ pub fn run(
     let (sender, inbox) = mailbox(ASKS_MAX);
     let events = EventHub::default();
     let state_dir = request.settings.state_dir.clone();
-    let misconfigured = lines_of(&request.config_problems);
+    let mut misconfigured = lines_of(&request.config_problems);
     let lacking = request.config.lacking_programs();
-    let nvme = request.config.nvme.listen();
-    let configured = (request.config.alarm, misconfigured.first().cloned());
+    let (page, nvme) = (request.config.page.clone(), request.config.nvme.listen());
     let host = Host::new(&handle, request.settings, events.clone())?;
-    let (control, page) = faces::start(&folder, &request.config.page, post(&sender), events)?;
+    let control = faces::start(&folder, &page, post(&sender), events)?;
     host.set_control(Rc::clone(&control));
+    let (page, page_url) = faces::listen_page(&control, &page, &mut misconfigured);
+    misconfigured.extend(faces::listen_nvme(&host, nvme.as_ref()));
+    let configured = (request.config.alarm, misconfigured.first().cloned());
     let listen = request.metrics_listen;
     let metrics = listen.map_or(Ok(None), |at| control.listen_metrics(at).map(Some))?;
     let signals = StopSignals::new(&handle)
@@ -176,7 +178,6 @@ pub fn run(
     let keys = known.iter().map(|expected| expected.key().to_string());
     let (alarms, unread) = Alarms::new(&handle, configured, host.keeper(), dir, keys);
     problems.extend(unread);
-    problems.extend(faces::listen_nvme(&host, nvme.as_ref()));
     let policies = (request.start, request.config.replace);
     let service = Service::new(&host, policies, known, alarms);
     let (tell, devices) = mailbox(1);
@@ -187,7 +188,7 @@ pub fn run(
         let trying = pin!(Rc::clone(&service).try_all());
         runtime.block_on(select(trying, judging.as_mut()));
         let told = ready(&json!({
-            "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems, "metrics": metrics, "page": page,
+            "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems, "metrics": metrics, "page": page, "page_url": page_url,
             "configuration": misconfigured, "not_kept": service.alarms.not_kept(), "channels": lacking,
             "volumes": host.list().len(), "waiting": service.waiting(),
         }));

@@ -36,7 +36,9 @@ fn start(without_token: Option<Role>) -> (ControlServer, SocketAddr) {
         ..Access::default()
     };
     let server = ControlServer::start_with(access, post, EventHub::default()).unwrap();
-    let address = server.listen_page("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = server
+        .listen_page("127.0.0.1:0".parse().unwrap(), None)
+        .unwrap();
     (server, address)
 }
 
@@ -159,6 +161,30 @@ fn a_request_for_another_host_or_from_another_page_reaches_nothing() {
 }
 
 #[test]
+fn a_token_that_nobody_knows_is_told_and_not_taken_for_none() {
+    let (_server, at) = start(Some(Role::View));
+    let wrong = headers(at, Some("0123456789abcdef"));
+    let (code, text) = send(at, "GET", "/v1/volumes", &wrong, "");
+    assert_eq!(code, 401, "{text}");
+    assert!(text.contains("www-authenticate: Bearer"), "{text}");
+    assert!(text.contains("nobody knows this token"), "{text}");
+    // In the clear a browser keeps none: what it says it keeps counts for nothing.
+    let kept: String = TOKENS[2]
+        .0
+        .bytes()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let kept = format!("{}Cookie: __Host-plexum={kept}\r\n", headers(at, None));
+    let (code, _) = send(at, "POST", "/v1/volumes/v/stop", &kept, "");
+    assert_eq!(code, 403);
+    let (_, text) = send(at, "POST", "/page/token", &headers(at, None), "token=x");
+    assert!(
+        text.contains("no such route"),
+        "no form takes a token in the clear: {text}"
+    );
+}
+
+#[test]
 fn every_answer_forbids_to_load_from_elsewhere_and_to_keep_it() {
     let (_server, at) = start(Some(Role::View));
     for path in ["/", "/page.css", "/page.js", "/v1/volumes", "/nothing"] {
@@ -179,9 +205,10 @@ fn every_answer_forbids_to_load_from_elsewhere_and_to_keep_it() {
 fn an_address_that_others_reach_is_refused_in_one_line() {
     let (server, _) = start(None);
     let problem: Problem = server
-        .listen_page("0.0.0.0:0".parse().unwrap())
+        .listen_page("0.0.0.0:0".parse().unwrap(), None)
         .unwrap_err();
     assert_eq!(problem.code, Code::InsecureListen);
-    let text = "the page is not served at 0.0.0.0:0: it is no loopback address";
+    let text = "the page is not served at 0.0.0.0:0, which others than this machine reach, \
+                without tls-cert and tls-key";
     assert_eq!(problem.message, text);
 }

@@ -51,7 +51,10 @@ fn bad(file: &Path, reason: impl std::fmt::Display) -> TlsFileError {
 
 /// What a server shows, and whom it lets in.
 #[derive(Clone)]
-pub struct TlsServer(Arc<ServerConfig>);
+pub struct TlsServer {
+    config: Arc<ServerConfig>,
+    certificate: CertificateDer<'static>,
+}
 
 /// What a client shows, and whom it trusts.
 #[derive(Clone)]
@@ -146,10 +149,27 @@ impl TlsServer {
                 versions.with_client_cert_verifier(verifier)
             }
         };
+        let shown = certificates(chain)?;
+        let certificate = shown[0].clone(); // there is one, or none of them was taken
         let config = verified
-            .with_single_cert(certificates(chain)?, key(own_key)?)
+            .with_single_cert(shown, key(own_key)?)
             .map_err(|error| bad(chain, error))?;
-        Ok(Self(Arc::new(config)))
+        Ok(Self {
+            config: Arc::new(config),
+            certificate,
+        })
+    }
+
+    /// The same for who carries streams of other protocols through TLS.
+    #[must_use]
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
+    }
+
+    /// The server's own certificate, without those that lead to an authority.
+    #[must_use]
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
     }
 }
 
@@ -286,7 +306,7 @@ impl Inbox {
 
 fn connection(start: &TlsStart) -> Result<Connection, rustls::Error> {
     Ok(match start {
-        TlsStart::Server(server) => ServerConnection::new(Arc::clone(&server.0))?.into(),
+        TlsStart::Server(server) => ServerConnection::new(server.config())?.into(),
         TlsStart::Client(client) => {
             ClientConnection::new(Arc::clone(&client.config), client.name.clone())?.into()
         }

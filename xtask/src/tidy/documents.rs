@@ -101,7 +101,7 @@ pub fn features(tree: &Tree) -> Vec<Finding> {
         return vec![Finding::new("features", FEATURES, 0, "missing")];
     };
     let mut found = Vec::new();
-    let mut count = 0;
+    let mut counts = [("yes", 0), ("partly", 0), ("no", 0)];
     for (index, line) in file.text.lines().enumerate() {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let [_, number, _, is_there, shown, _] = cells.as_slice() else {
@@ -110,7 +110,8 @@ pub fn features(tree: &Tree) -> Vec<Finding> {
         if number.parse::<usize>().is_err() {
             continue;
         }
-        count += 1;
+        let of_word = counts.iter_mut().find(|(word, _)| word == is_there);
+        let is_word = of_word.map(|(_, count)| *count += 1).is_some();
         let names_a_test = shown
             .split('`')
             .skip(1)
@@ -118,13 +119,20 @@ pub fn features(tree: &Tree) -> Vec<Finding> {
             .any(|name| name.contains('_'));
         let message = match *is_there {
             "yes" if !names_a_test => "a yes that no test shows",
-            "yes" | "partly" | "no" => continue,
+            _ if is_word => continue,
             _ => "it is yes, partly or no",
         };
         found.push(Finding::new("features", FEATURES, index + 1, message));
     }
-    if count != FEATURES_COUNT {
-        let message = format!("{count} rows, expected {FEATURES_COUNT}");
+    let [(_, yes), (_, partly), (_, no)] = counts;
+    if yes + partly + no != FEATURES_COUNT {
+        let message = format!("{} rows, expected {FEATURES_COUNT}", yes + partly + no);
+        found.push(Finding::new("features", FEATURES, 0, message));
+    }
+    let sum = format!("{yes} are there, {partly} partly, {no} not");
+    let text: Vec<&str> = file.text.split_whitespace().collect();
+    if !text.join(" ").contains(&sum) {
+        let message = format!("it does not say what its rows say: {sum}");
         found.push(Finding::new("features", FEATURES, 0, message));
     }
     found
@@ -376,6 +384,20 @@ mod tests {
         let found = sources_of_comments(&Tree::of(&[("a.rs", text), ("docs/formats.md", "")]));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].line == 2 && found[0].message.contains("gone.md"));
+    }
+
+    #[test]
+    fn the_sum_of_the_features_is_that_of_their_rows() {
+        let rows = |no: &str| {
+            let rows = (1..54).map(|number| format!("| {number} | a | yes | `a_b` |\n"));
+            let rows: String = rows.collect();
+            format!("53 are there, 0\npartly, 1 not.\n{rows}| 54 | a | {no} |  |\n")
+        };
+        let found = |no: &str| features(&tree("docs/features.md", &rows(no))).len();
+        assert_eq!(found("no"), 0);
+        assert_eq!(found("partly"), 1, "the sum is another");
+        assert_eq!(found("yes"), 2, "and no test shows it");
+        assert_eq!(found("maybe"), 3, "no word, a row less, another sum");
     }
 
     #[test]

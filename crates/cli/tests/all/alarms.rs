@@ -15,10 +15,10 @@ pub(super) const AT_ONCE: &str = "[alarm]\nhold = \"0s\"\nquiet = \"0s\"\n";
 
 /// A message as the program of the channel `own` has got it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
-    kind: String,
-    severity: String,
-    subject: String,
+pub(super) struct Told {
+    pub(super) kind: String,
+    pub(super) severity: String,
+    pub(super) subject: String,
 }
 
 /// A folder with the members of a mirror `nas` and of a RAID-5 `vault`, and a channel that writes down what it gets.
@@ -42,7 +42,7 @@ pub(super) fn home(name: &str, more: &str) -> Place {
 }
 
 /// A program in the folder, which works there.
-fn script(place: &Place, name: &str, text: &str) {
+pub(super) fn script(place: &Place, name: &str, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     let path = place.file(name);
     let folder = place.folder.display();
@@ -51,7 +51,7 @@ fn script(place: &Place, name: &str, text: &str) {
 }
 
 /// A channel that starts a program of the folder.
-fn channel(place: &Place, name: &str) -> String {
+pub(super) fn channel(place: &Place, name: &str) -> String {
     let program = place.file(name).display().to_string();
     format!("[[alarm.channel]]\nname = \"{name}\"\nkind = \"program\"\ncommand = [\"{program}\"]\n")
 }
@@ -63,7 +63,7 @@ pub(super) fn configure(place: &Place, text: &str) {
 }
 
 /// What the channel `own` has got.
-fn messages(place: &Place) -> Vec<Told> {
+pub(super) fn messages(place: &Place) -> Vec<Told> {
     let text = std::fs::read_to_string(place.file("messages")).unwrap_or_default();
     let told = text.lines().map(|line| {
         let mut parts = line.splitn(3, '|').map(str::to_owned);
@@ -82,7 +82,7 @@ fn kinds(place: &Place) -> Vec<String> {
 }
 
 /// Waits until the channel `own` has got so many messages.
-fn wait_for_messages(place: &Place, count: usize) -> Vec<Told> {
+pub(super) fn wait_for_messages(place: &Place, count: usize) -> Vec<Told> {
     wait_until(place, "the messages arrive", || {
         let _ = place.plexum("incident --json"); // something to do meanwhile
         messages(place).len() >= count
@@ -98,7 +98,7 @@ fn incidents(place: &Place) -> Vec<Value> {
 }
 
 /// Number and state of each incident of this code.
-fn of_code(place: &Place, code: &str) -> Vec<(String, String)> {
+pub(super) fn of_code(place: &Place, code: &str) -> Vec<(String, String)> {
     let all = incidents(place);
     let wanted = all.iter().filter(|one| one["code"] == code);
     let word = |one: &Value, key: &str| one[key].as_str().unwrap().to_owned();

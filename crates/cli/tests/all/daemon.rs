@@ -17,9 +17,16 @@ pub(super) struct Daemon {
 
 impl Daemon {
     pub(super) fn start(place: &Place, words: &str) -> Self {
+        Self::start_by(place, "env", words)
+    }
+
+    /// The same by another program, which becomes the daemon: it gives it surroundings of its own.
+    pub(super) fn start_by(place: &Place, program: &str, words: &str) -> Self {
+        let mut program = program.split_whitespace();
         let mut child = place
-            .command(env!("CARGO_BIN_EXE_plexum"))
-            .arg("daemon")
+            .command(program.next().unwrap())
+            .args(program)
+            .args([env!("CARGO_BIN_EXE_plexum"), "daemon"])
             .args(words.split_whitespace())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -122,7 +122,15 @@ fn what_is_wrong_in_the_tables_of_roles_and_page_is_told_in_a_line_and_volumes_a
         ),
         (
             "[page]\nlisten = \"0.0.0.0:9838\"\n",
-            "it is no loopback address: there is no TLS",
+            "without tls-cert and tls-key, a [[page.token]]",
+        ),
+        (
+            "[page]\nlisten = \"127.0.0.1:9838\"\ntls-cert = \"page.pem\"\n",
+            "tls-cert: without tls-key there is no TLS",
+        ),
+        (
+            "[page]\ntls-cert = \"/nothere.pem\"\ntls-key = \"/nothere.key\"\n",
+            "tls-cert: /nothere.key: no such file",
         ),
         (
             "[page]\nlisten = \"9838\"\n",

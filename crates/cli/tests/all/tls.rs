@@ -44,7 +44,7 @@ fn make_certificate(place: &Place, folder: &str, who: &str, signer: &str, extens
 
 /// Folders `own` (authority, server, client), `bare` (our authority, no client), `strange` (a client of another
 /// authority).
-fn make_certificates(place: &Place) {
+pub(super) fn make_certificates(place: &Place) {
     make_authority(place, "own");
     make_authority(place, "other");
     let server = "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n";

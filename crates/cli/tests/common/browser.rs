@@ -92,8 +92,13 @@ impl Browser {
 
     /// Opens a page; returns when it is loaded.
     pub fn open(&mut self, url: &str) {
+        self.loading(|browser| drop(browser.call("Page.navigate", json!({"url": url}))));
+    }
+
+    /// Does something that leads to a page; returns when that one is loaded.
+    pub fn loading(&mut self, act: impl FnOnce(&mut Self)) {
         self.told.clear();
-        self.call("Page.navigate", json!({"url": url}));
+        act(self);
         while !self
             .told
             .iter()

@@ -50,7 +50,7 @@ pub use replace::{ReplaceConfig, SameBay};
 pub use start::{StartConfig, degraded_start};
 
 use nvme::RawNvme;
-use page::{RawPage, RawRoles};
+use page::{PagePart, RawPage, RawRoles};
 use plexum_schedule::ScrubConfig;
 use replace::RawReplace;
 use scrub::{RawScrub, ScrubPart};
@@ -83,6 +83,14 @@ pub struct ConfigProblem {
     pub line: Option<usize>,
     /// What, and what it should be.
     pub reason: String,
+}
+
+impl ConfigProblem {
+    /// The same place and key with this reason: for what is known only when all files were read.
+    fn with(mut self, reason: &str) -> Self {
+        self.reason.push_str(reason);
+        self
+    }
 }
 
 impl fmt::Display for ConfigProblem {
@@ -152,7 +160,7 @@ impl Config {
         let mut start = StartConfig::default();
         let mut scrub = ScrubPart::default();
         let mut replace = ReplaceConfig::default();
-        let mut page = PageConfig::default();
+        let mut page = PagePart::default();
         let mut nvme = NvmeConfig::default();
         for (file, text) in &texts {
             let source = Source { file, text };
@@ -190,6 +198,8 @@ impl Config {
             });
             None
         });
+        let (page, problem) = page.config();
+        problems.extend(problem);
         let config = Self {
             alarm,
             start,

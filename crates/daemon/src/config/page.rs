@@ -9,7 +9,8 @@ use toml::Spanned;
 
 use super::{ConfigProblem, Source};
 use crate::control::access::{Access, Role, Token, group_number};
-use crate::control::network::check_address;
+use crate::control::network::{Encryption, check_address};
+use crate::control::tls::TlsFiles;
 
 /// Where the numbers of groups are.
 const GROUP_FILE: &str = "/etc/group";
@@ -19,8 +20,10 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 /// What is configured of roles and of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageConfig {
-    /// The loopback address at which the page is served; none: nowhere.
+    /// The address at which the page is served; none: nowhere.
     pub listen: Option<SocketAddr>,
+    /// What it shows there; none: it is served in the clear, to this machine alone.
+    pub tls: Option<TlsFiles>,
     /// Who has which role.
     pub access: Access,
 }
@@ -39,6 +42,8 @@ pub(super) struct RawRoles {
 pub(super) struct RawPage {
     listen: Option<Spanned<String>>,
     without_token: Option<Spanned<String>>,
+    tls_cert: Option<Spanned<PathBuf>>,
+    tls_key: Option<Spanned<PathBuf>>,
     #[serde(default)]
     token: Vec<RawToken>,
 }
@@ -51,7 +56,16 @@ struct RawToken {
     file: Spanned<PathBuf>,
 }
 
-impl PageConfig {
+/// What the files have said so far; what they say together is looked at when all were read.
+#[derive(Default)]
+pub(super) struct PagePart {
+    access: Access,
+    listen: Option<(SocketAddr, ConfigProblem)>,
+    chain: Option<(PathBuf, ConfigProblem)>,
+    key: Option<(PathBuf, ConfigProblem)>,
+}
+
+impl PagePart {
     /// Adds what a later file says of roles: a role that it names anew has those groups alone.
     pub(super) fn add_roles(
         &mut self,
@@ -93,11 +107,15 @@ impl PageConfig {
                 let reason = "an address with a port is needed, such as \"127.0.0.1:9838\"";
                 source.problem("listen", text, reason)
             })?;
-            check_address(address).map_err(|problem| {
-                let why = problem.why.join(", ");
-                source.problem("listen", text, &format!("{problem}: {why}"))
-            })?;
-            self.listen = Some(address);
+            self.listen = Some((address, source.problem("listen", text, "")));
+        }
+        let placed =
+            |key, file: &Spanned<PathBuf>| (file.get_ref().clone(), source.problem(key, file, ""));
+        if let Some(file) = &raw.tls_cert {
+            self.chain = Some(placed("tls-cert", file));
+        }
+        if let Some(file) = &raw.tls_key {
+            self.key = Some(placed("tls-key", file));
         }
         if let Some(word) = &raw.without_token {
             self.access.without_token = view_or_nothing(word, "without-token", source)?;
@@ -108,6 +126,49 @@ impl PageConfig {
             self.access.tokens.push(token);
         }
         Ok(())
+    }
+
+    /// What counts. Where TLS is wanted and cannot be, or lacks where it is needed, the page is nowhere: what was meant
+    /// to be hidden is never told in the clear.
+    pub(super) fn config(self) -> (PageConfig, Option<ConfigProblem>) {
+        let mut config = PageConfig {
+            access: self.access,
+            ..PageConfig::default()
+        };
+        config.tls = match tls_of(self.chain, self.key) {
+            Ok(tls) => tls,
+            Err(problem) => return (config, Some(problem)),
+        };
+        let Some((address, place)) = self.listen else {
+            return (config, None);
+        };
+        let encryption = match config.tls {
+            Some(_) => Encryption::Tls,
+            None => Encryption::None,
+        };
+        match check_address(address, encryption, &config.access) {
+            Ok(()) => config.listen = Some(address),
+            Err(problem) => return (config, Some(place.with(&problem.message))),
+        }
+        (config, None)
+    }
+}
+
+/// Where certificate and key are, when they can be used.
+fn tls_of(
+    chain: Option<(PathBuf, ConfigProblem)>,
+    key: Option<(PathBuf, ConfigProblem)>,
+) -> Result<Option<TlsFiles>, ConfigProblem> {
+    let ((chain, place), key) = match (chain, key) {
+        (None, None) => return Ok(None),
+        (Some(chain), Some((key, _))) => (chain, key),
+        (Some((_, place)), None) => return Err(place.with("without tls-key there is no TLS")),
+        (None, Some((_, place))) => return Err(place.with("without tls-cert there is no TLS")),
+    };
+    let files = TlsFiles { chain, key };
+    match files.load() {
+        Ok(_) => Ok(Some(files)),
+        Err(error) => Err(place.with(&error.to_string())),
     }
 }
 

@@ -50,8 +50,10 @@ impl Role {
 pub enum Way {
     /// A Unix socket: the kernel says who it is.
     Socket,
-    /// A network: who it is says a token.
+    /// A network, in the clear: who it is says a token.
     Network,
+    /// A network, by TLS: who it is says a token.
+    Tls,
 }
 
 /// Who asks.
@@ -87,7 +89,7 @@ impl Caller {
             Way::Socket => format!(
                 "to have it: be root or the daemon's user, or in a group that plexum.toml names:   [roles] {word} = [\"GROUP\"]"
             ),
-            Way::Network => format!(
+            Way::Network | Way::Tls => format!(
                 "to have it: show a token that plexum.toml gives that role:   [[page.token]] role = \"{word}\""
             ),
         }))
@@ -181,19 +183,22 @@ impl Access {
         }
     }
 
-    /// Who comes over a network with the header `Authorization`, if he has one.
+    /// Who comes over a network without a token.
+    #[must_use]
+    pub fn without_token(&self, way: Way) -> Caller {
+        Caller {
+            who: "whoever shows no token".to_owned(),
+            role: self.without_token.min(Some(Role::View)),
+            way,
+        }
+    }
+
+    /// Who comes over a network with a token.
     ///
     /// # Errors
-    /// `RoleMissing` for a token that nobody knows: it is told, instead of letting him look only.
-    pub fn of_header(&self, header: Option<&str>) -> Result<Caller, Problem> {
-        let Some(header) = header else {
-            return Ok(Caller {
-                who: "whoever shows no token".to_owned(),
-                role: self.without_token.min(Some(Role::View)),
-                way: Way::Network,
-            });
-        };
-        let shown = header.strip_prefix("Bearer ").unwrap_or_default().trim();
+    /// `UnknownToken` for one that nobody knows: it is told, instead of letting him look only.
+    pub fn of_token(&self, shown: &str, way: Way) -> Result<Caller, Problem> {
+        let shown = shown.trim();
         // All are compared, so that it takes as long for the first as for the last.
         let mut tokens = self.tokens.iter();
         let known = tokens
@@ -203,7 +208,7 @@ impl Access {
                 false => known,
             });
         let Some(token) = known else {
-            let problem = Problem::new(Code::RoleMissing, "nobody knows this token");
+            let problem = Problem::new(Code::UnknownToken, "nobody knows this token");
             return Err(problem.hint(
                 "tokens are in the files that plexum.toml names:   [[page.token]] file = \"...\"",
             ));
@@ -211,7 +216,7 @@ impl Access {
         Ok(Caller {
             who: format!("token {}", token.name),
             role: Some(token.role),
-            way: Way::Network,
+            way,
         })
     }
 }
@@ -285,7 +290,7 @@ mod tests {
             without_token: Some(Role::View),
             ..access
         };
-        let caller = access.of_header(None).unwrap();
+        let caller = access.without_token(Way::Network);
         let problem = caller.check(Role::Administer).unwrap_err();
         assert!(problem.hints[0].contains("role = \"administer\""));
         assert!(caller.check(Role::View).is_ok());
@@ -298,21 +303,20 @@ mod tests {
             tokens: vec![token(Role::Operate)],
             ..Access::default()
         };
-        let caller = access.of_header(Some("Bearer 0123456789abcdef")).unwrap();
+        let caller = access.of_token("0123456789abcdef", Way::Tls).unwrap();
         assert_eq!(
             (caller.who.as_str(), caller.role),
             ("token ute", Some(Role::Operate))
         );
         for wrong in [
-            "Bearer 0123456789abcdeg",
-            "Bearer 0123456789abcde",
-            "Bearer 0123456789abcdef0",
-            "0123456789abcdef",
-            "Bearer ",
+            "0123456789abcdeg",
+            "0123456789abcde",
+            "0123456789abcdef0",
+            "Bearer 0123456789abcdef",
             "",
         ] {
-            let problem = access.of_header(Some(wrong)).unwrap_err();
-            assert_eq!(problem.code, Code::RoleMissing, "{wrong}");
+            let problem = access.of_token(wrong, Way::Network).unwrap_err();
+            assert_eq!(problem.code, Code::UnknownToken, "{wrong}");
         }
         assert!(!format!("{access:?}").contains("0123456789abcdef"));
     }
@@ -323,7 +327,7 @@ mod tests {
             without_token: Some(Role::Administer),
             ..Access::default()
         };
-        assert_eq!(access.of_header(None).unwrap().role, Some(Role::View));
+        assert_eq!(access.without_token(Way::Network).role, Some(Role::View));
     }
 
     #[test]

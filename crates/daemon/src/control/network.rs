@@ -1,47 +1,84 @@
 //! Who asks, before a route is entered: over the network by a token, on a Unix socket as the kernel says.
 //!
 //! Invariants:
-//! - only loopback addresses are listened at: there is no TLS here;
-//! - a request must name this address as its host: a page of somebody else, whose name was pointed at this machine,
-//!   reaches nothing;
-//! - what changes something must come from this page or from no page at all, and be JSON, which a form cannot send.
+//! - an address that others than this machine reach has TLS, and shows nothing to anybody without a token;
+//! - a request must be one of this address, of this page or of a program (`door.rs`);
+//! - tokens that nobody knows are looked at only so often.
 
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::sync::Arc;
 
-use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
+use axum::routing::post;
+use axum::{Router, serve as serve_http};
 use tokio::net::TcpListener;
 
-use super::access::{Access, Caller};
+use super::access::{Access, Caller, Way};
+use super::door::{Door, Remote};
 use super::reach::{Reach, refuse};
-use super::table;
+use super::tls::PageTls;
+use super::{cookie, sign_in, table};
 use crate::problem::{Code, Problem};
+
+/// Largest form that is taken, in bytes: a token, each of its letters in three.
+const FORM_BYTES_MAX: usize = 16 << 10;
 
 /// Whether the page may be served at an address.
 ///
 /// # Errors
-/// `InsecureListen` for one that others than this machine reach: tokens would go there for everybody to read.
-pub(crate) fn check_address(address: SocketAddr) -> Result<(), Problem> {
+/// `InsecureListen` for one that others than this machine reach: all that is missing there.
+pub(crate) fn check_address(
+    address: SocketAddr,
+    tls: Encryption,
+    access: &Access,
+) -> Result<(), Problem> {
     if address.ip().is_loopback() {
         return Ok(());
     }
-    let text = format!("the page is not served at {address}: it is no loopback address");
+    let missing = [
+        (tls == Encryption::None).then_some("tls-cert and tls-key"),
+        access.tokens.is_empty().then_some("a [[page.token]]"),
+        access
+            .without_token
+            .is_some()
+            .then_some("without-token = \"nothing\""),
+    ];
+    let missing: Vec<&str> = missing.into_iter().flatten().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "the page is not served at {address}, which others than this machine reach, without {}",
+        missing.join(", ")
+    );
     Err(Problem::new(Code::InsecureListen, text)
-        .why("there is no TLS, so that tokens could be read on the way")
+        .why("whoever reaches it could read what goes there, tokens among it")
         .hint("on this machine:   [page] listen = \"127.0.0.1:9838\"")
-        .hint("from another one:   ssh -L 9838:127.0.0.1:9838 HOST"))
+        .hint("from another one without TLS:   ssh -L 9838:127.0.0.1:9838 HOST"))
+}
+
+/// Whether what goes over a network can be read on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encryption {
+    /// It can.
+    None,
+    /// It cannot.
+    Tls,
 }
 
 /// Binds an address for the page.
 ///
 /// # Errors
 /// As `check_address`; system errors of binding.
-pub(super) fn bind(address: SocketAddr) -> Result<(SocketAddr, StdTcpListener), Problem> {
-    check_address(address)?;
+pub(super) fn bind(
+    address: SocketAddr,
+    tls: Encryption,
+    access: &Access,
+) -> Result<(SocketAddr, StdTcpListener), Problem> {
+    check_address(address, tls, access)?;
     let shown = address.to_string();
     let tell = |error: std::io::Error| Problem::from_io(&error, "serving the page at", &shown);
     let listener = StdTcpListener::bind(address).map_err(tell)?;
@@ -50,25 +87,31 @@ pub(super) fn bind(address: SocketAddr) -> Result<(SocketAddr, StdTcpListener), 
     Ok((bound, listener))
 }
 
-/// What decides whether a request is let in.
-#[derive(Clone)]
-struct Door {
-    port: u16,
-    access: Arc<Access>,
-}
-
 /// Serves all routes until the control thread ends.
-pub(super) fn serve(listener: StdTcpListener, address: SocketAddr, reach: Reach) {
-    if let Ok(listener) = TcpListener::from_std(listener) {
-        let door = Door {
-            port: address.port(),
-            access: Arc::clone(&reach.access),
-        };
-        let app = table::router(reach).layer(from_fn_with_state(door, by_network));
-        let _task = tokio::spawn(async move {
-            let _ = axum::serve(listener, app).await;
-        });
+pub(super) fn serve(
+    listener: StdTcpListener,
+    address: SocketAddr,
+    tls: Option<PageTls>,
+    reach: Reach,
+) {
+    let Ok(listener) = TcpListener::from_std(listener) else {
+        return;
+    };
+    let door = Door::new(address.port(), Arc::clone(&reach.access), tls.clone());
+    let mut app = table::router(reach);
+    if tls.is_some() {
+        let form = Router::new().route(cookie::PATH, post(sign_in::take));
+        let form = form.layer(DefaultBodyLimit::max(FORM_BYTES_MAX));
+        app = app.merge(form.with_state(door.clone()));
     }
+    let app = app.layer(from_fn_with_state(door, by_network));
+    let app = app.into_make_service_with_connect_info::<Remote>();
+    let _task = tokio::spawn(async move {
+        let _ = match tls {
+            Some(tls) => serve_http(tls.accept_from(listener), app).await,
+            None => serve_http(listener, app).await,
+        };
+    });
 }
 
 /// Who is at the other end of a Unix socket is known since it connected.
@@ -81,81 +124,45 @@ pub(super) async fn by_socket(
     next.run(request).await
 }
 
-async fn by_network(State(door): State<Door>, mut request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let is_change = !matches!(*request.method(), Method::GET | Method::HEAD);
-    let checked = check_host(headers, door.port)
-        .and_then(|()| check_origin(headers, door.port, is_change))
-        .and_then(|()| door.access.of_header(text_of(headers, AUTHORIZATION)));
-    match checked {
+async fn by_network(
+    State(door): State<Door>,
+    ConnectInfo(remote): ConnectInfo<Remote>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let answer = match door.let_in(&request, remote) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
-            secured(next.run(request).await)
+            next.run(request).await
         }
-        Err(problem) => secured(refuse(&problem)),
-    }
+        Err(problem) => refuse(&problem),
+    };
+    secured(answer, door.way())
 }
 
-fn text_of(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
-    // One that is no text is none that anybody knows.
-    let value = headers.get(name)?;
-    Some(value.to_str().unwrap_or(""))
-}
-
-/// Whether a name with a port is one of this machine.
-fn is_own(host: &str, port: u16) -> bool {
-    let names = ["127.0.0.1", "localhost", "[::1]"];
-    let is_named = names.iter().any(|name| host == format!("{name}:{port}"));
-    let address: Option<SocketAddr> = host.parse().ok();
-    is_named || address.is_some_and(|one| one.ip().is_loopback() && one.port() == port)
-}
-
-fn foreign(what: &str, found: &str) -> Problem {
-    let found: String = found.chars().take(80).collect();
-    Problem::new(
-        Code::RoleMissing,
-        format!("the request's {what} is {found:?}, which is not this address"),
-    )
-    .hint("open the page by the address that the daemon tells at its start")
-}
-
-fn check_host(headers: &HeaderMap, port: u16) -> Result<(), Problem> {
-    let host = text_of(headers, HOST).unwrap_or("");
-    match is_own(host, port) {
-        true => Ok(()),
-        false => Err(foreign("host", host)),
-    }
-}
-
-fn check_origin(headers: &HeaderMap, port: u16, is_change: bool) -> Result<(), Problem> {
-    let origin = text_of(headers, ORIGIN);
-    if let Some(origin) = origin {
-        let host = origin.strip_prefix("http://").unwrap_or("");
-        if !is_own(host, port) {
-            return Err(foreign("origin", origin));
-        }
-    }
-    let site = text_of(headers, HeaderName::from_static("sec-fetch-site")).unwrap_or("none");
-    if is_change && !["none", "same-origin"].contains(&site) {
-        return Err(foreign("site", site));
-    }
-    let kind = text_of(headers, CONTENT_TYPE).unwrap_or("");
-    if is_change && kind.split(';').next() != Some("application/json") {
-        let text = "a change is asked for in JSON: Content-Type is not application/json";
-        return Err(Problem::new(Code::Usage, text));
-    }
-    Ok(())
+/// What a browser may load, and to whom its forms go.
+macro_rules! policy {
+    ($forms:literal) => {
+        concat!(
+            "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; ",
+            "base-uri 'none'; frame-ancestors 'none'; form-action ",
+            $forms
+        )
+    };
 }
 
 /// With what keeps a browser from loading anything from elsewhere, from being framed, and from keeping what it saw.
-fn secured(mut response: Response) -> Response {
-    let policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; \
-                  base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+fn secured(mut response: Response, way: Way) -> Response {
+    // A form tells its origin to who may be told of it: without that nobody knows where it comes from.
+    let (policy, referrer) = match way {
+        Way::Tls => (policy!("'self'"), "same-origin"),
+        _ => (policy!("'none'"), "no-referrer"),
+    };
     let headers = response.headers_mut();
     for (name, value) in [
         ("content-security-policy", policy),
         ("x-content-type-options", "nosniff"),
-        ("referrer-policy", "no-referrer"),
+        ("referrer-policy", referrer),
         ("cross-origin-resource-policy", "same-origin"),
         ("cache-control", "no-store"),
     ] {
@@ -169,69 +176,43 @@ fn secured(mut response: Response) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use super::super::access::{Role, Token};
     use super::*;
 
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let pairs = pairs.iter().map(|(name, value)| {
-            let value = HeaderValue::from_static(value);
-            (HeaderName::from_static(name), value)
-        });
-        pairs.collect()
-    }
-
     #[test]
-    fn only_the_names_of_this_address_are_its_hosts() {
-        for host in ["127.0.0.1:80", "localhost:80", "[::1]:80", "127.0.0.2:80"] {
-            assert!(
-                check_host(&self::headers(&[]), 80).is_err() && is_own(host, 80),
-                "{host}"
-            );
-        }
-        for host in [
-            "",
-            "localhost",
-            "localhost:81",
-            "example.com:80",
-            "localhost.example.com:80",
-            "10.0.0.1:80",
-            "localhost:80@example.com",
-        ] {
-            assert!(!is_own(host, 80), "{host}");
-        }
-    }
-
-    #[test]
-    fn a_change_from_another_page_or_from_a_form_is_refused() {
-        let json = ("content-type", "application/json");
-        let own = ("origin", "http://localhost:80");
-        assert!(check_origin(&headers(&[json]), 80, true).is_ok());
-        assert!(check_origin(&headers(&[json, own]), 80, true).is_ok());
-        for bad in [
-            vec![json, ("origin", "http://example.com")],
-            vec![json, ("origin", "null")],
-            vec![json, ("origin", "https://localhost:80")],
-            vec![json, ("sec-fetch-site", "cross-site")],
-            vec![json, ("sec-fetch-site", "same-site")],
-            vec![("content-type", "text/plain")],
-            vec![("content-type", "application/x-www-form-urlencoded"), own],
-            vec![],
-        ] {
-            assert!(check_origin(&headers(&bad), 80, true).is_err(), "{bad:?}");
-        }
-        let elsewhere = headers(&[("origin", "http://example.com")]);
-        assert!(
-            check_origin(&elsewhere, 80, false).is_err(),
-            "nor may it read"
-        );
-    }
-
-    #[test]
-    fn the_page_is_refused_at_an_address_that_others_reach() {
+    fn where_others_reach_the_page_it_needs_tls_and_a_token_and_what_is_missing_is_named() {
+        let token = Token::new("ute", Role::View, "0123456789abcdef").unwrap();
+        let known = || Access {
+            tokens: vec![token.clone()],
+            ..Access::default()
+        };
+        let open = Access {
+            without_token: Some(Role::View),
+            ..known()
+        };
         for address in ["0.0.0.0:1", "[::]:1", "192.168.1.7:1"] {
-            let problem = check_address(address.parse().unwrap()).unwrap_err();
-            assert_eq!(problem.code, Code::InsecureListen);
-            assert!(problem.message.contains(address), "{problem}");
+            let address: SocketAddr = address.parse().unwrap();
+            for (tls, access, missing) in [
+                (
+                    Encryption::None,
+                    Access::default(),
+                    "tls-cert and tls-key, a [[page.token]]",
+                ),
+                (Encryption::None, known(), "tls-cert and tls-key"),
+                (Encryption::Tls, Access::default(), "a [[page.token]]"),
+                (Encryption::Tls, open.clone(), "without-token = \"nothing\""),
+            ] {
+                let problem = check_address(address, tls, &access).unwrap_err();
+                assert_eq!(problem.code, Code::InsecureListen);
+                assert!(
+                    problem.message.ends_with(&format!(" without {missing}")),
+                    "{problem}"
+                );
+                assert!(problem.message.contains(&address.to_string()), "{problem}");
+            }
+            assert!(check_address(address, Encryption::Tls, &known()).is_ok());
         }
-        assert!(check_address("127.0.0.1:0".parse().unwrap()).is_ok());
+        let own = "127.0.0.1:0".parse().unwrap();
+        assert!(check_address(own, Encryption::None, &open).is_ok());
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
 
@@ -55,7 +56,15 @@ pub(crate) fn refuse(problem: &Problem) -> Response {
     };
     let status = match problem.code {
         Code::RoleMissing => StatusCode::FORBIDDEN,
+        Code::UnknownToken => StatusCode::UNAUTHORIZED,
+        Code::TooManyGuesses => StatusCode::TOO_MANY_REQUESTS,
         _ => by_exit,
     };
-    (status, Json(problem.to_json())).into_response()
+    let mut response = (status, Json(problem.to_json())).into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        // Source: RFC 9110, section 15.5.2: such an answer says how one makes oneself known.
+        let how = HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(WWW_AUTHENTICATE, how);
+    }
+    response
 }

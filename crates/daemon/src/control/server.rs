@@ -25,7 +25,9 @@ use tokio::task::AbortHandle;
 
 use super::access::{Access, Caller, Way};
 use super::events::EventHub;
+use super::network::Encryption;
 use super::reach::{Post, Reach};
+use super::tls::PageTls;
 use super::{metrics, network, table};
 use crate::problem::Problem;
 use crate::runtime_dir;
@@ -38,8 +40,8 @@ enum Order {
     Forget(PathBuf),
     /// Metrics alone, on the network of this machine.
     Metrics(std::net::TcpListener),
-    /// Everything, the page among it, on the network of this machine.
-    Page(std::net::TcpListener, SocketAddr),
+    /// Everything, the page among it, at an address; beyond this machine with TLS.
+    Page(std::net::TcpListener, SocketAddr, Option<PageTls>),
 }
 
 /// A running control server. Dropping it stops the thread and removes the sockets.
@@ -47,6 +49,7 @@ pub struct ControlServer {
     thread: Option<JoinHandle<()>>,
     stop: watch::Sender<bool>,
     orders: mpsc::UnboundedSender<Order>,
+    access: Arc<Access>,
     paths: Mutex<Vec<PathBuf>>,
 }
 
@@ -68,11 +71,12 @@ impl ControlServer {
     pub fn start_with(access: Access, post: Post, events: EventHub) -> Result<Self, Problem> {
         let (stop, stopped) = watch::channel(false);
         let (orders, inbox) = mpsc::unbounded_channel();
+        let access = Arc::new(access);
         let reach = Reach {
             post,
             events,
             stop: stopped,
-            access: Arc::new(access),
+            access: Arc::clone(&access),
         };
         let thread = std::thread::Builder::new()
             .name("control".into())
@@ -82,6 +86,7 @@ impl ControlServer {
             thread: Some(thread),
             stop,
             orders,
+            access,
             paths: Mutex::default(),
         })
     }
@@ -120,13 +125,22 @@ impl ControlServer {
         Ok(bound)
     }
 
-    /// Serves the page and everything else at a loopback address; says at which, where the port was 0.
+    /// Serves the page and everything else at an address, with TLS where there is one; says at which, where the port
+    /// was 0.
     ///
     /// # Errors
-    /// `InsecureListen` for another address; system errors of binding.
-    pub fn listen_page(&self, address: SocketAddr) -> Result<SocketAddr, Problem> {
-        let (bound, listener) = network::bind(address)?;
-        let _ = self.orders.send(Order::Page(listener, bound));
+    /// `InsecureListen` for one that others reach, without TLS or without a token; system errors of binding.
+    pub fn listen_page(
+        &self,
+        address: SocketAddr,
+        tls: Option<PageTls>,
+    ) -> Result<SocketAddr, Problem> {
+        let encryption = match tls {
+            Some(_) => Encryption::Tls,
+            None => Encryption::None,
+        };
+        let (bound, listener) = network::bind(address, encryption, &self.access)?;
+        let _ = self.orders.send(Order::Page(listener, bound, tls));
         Ok(bound)
     }
 
@@ -195,8 +209,8 @@ fn run(mut orders: mpsc::UnboundedReceiver<Order>, reach: Reach) {
                         metrics::serve(listener, reach.clone());
                         continue;
                     }
-                    Order::Page(listener, address) => {
-                        network::serve(listener, address, reach.clone());
+                    Order::Page(listener, address, tls) => {
+                        network::serve(listener, address, tls, reach.clone());
                         continue;
                     }
                 };

@@ -14,6 +14,7 @@ use super::{Key, Remembered, StateDir};
 use crate::claims::{Claim, list_path, list_text};
 use crate::control::event::Event;
 use crate::expected::Expected;
+use crate::problem::words_of;
 
 /// What may wait to be written. More than this is lost, and counted: memory has an end, and a folder may hang for ever.
 const WAITING_MAX: usize = 1024;
@@ -41,7 +42,7 @@ pub enum Kept {
 enum Order {
     Keep(Box<Kept>),
     /// Somebody waits until it is durable.
-    KeepAndTell(Box<Kept>, Reply<io::Result<()>>),
+    KeepAndTell(Box<Kept>, Reply<Result<(), String>>),
     End(Sender<()>),
 }
 
@@ -99,7 +100,7 @@ impl Keeper {
             return Err("what waits to be written is not written".to_owned());
         }
         match answer.await {
-            Ok(result) => result.map_err(|error| error.to_string()),
+            Ok(result) => result,
             Err(gone) => Err(gone.to_string()),
         }
     }
@@ -146,7 +147,8 @@ impl Writer {
         }
     }
 
-    fn write(&self, what: Kept) -> io::Result<()> {
+    /// Writes it; why not, in a sentence.
+    fn write(&self, what: Kept) -> Result<(), String> {
         let (path, result) = match what {
             Kept::Event(key, event) => {
                 let path = self.dir.history_path(&key);
@@ -182,12 +184,10 @@ impl Writer {
                 (path.clone(), replace(&path, text.as_bytes()))
             }
         };
-        let problem = result.as_ref().err();
-        note(
-            &self.failure,
-            problem.map(|error| format!("{}: {error}", path.display())),
-        );
-        result.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        let told = |error: io::Error| format!("{}: {}", path.display(), words_of(&error));
+        let result = result.map_err(told);
+        note(&self.failure, result.as_ref().err().cloned());
+        result
     }
 }
 
@@ -221,13 +221,18 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Puts `bytes` in place of the file: the old ones or the new ones are there at any time.
+/// Puts `bytes` in place of the file: the old ones or the new ones are there at any time. Where that fails, nothing
+/// half written is left to take room.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
+    let written = File::create(&new).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    if let Err(error) = written.and_then(|()| fs::rename(&new, path)) {
+        let _ = fs::remove_file(&new); // why it is there is what is told
+        return Err(error);
+    }
     sync_folder_of(path)
 }
 

@@ -58,6 +58,11 @@ pub(crate) async fn show(
     }
 }
 
+/// The page for whoever has shown a token that is not taken: why not, and the form again.
+pub(crate) fn not_known(problem: &Problem) -> String {
+    view::not_known(problem)
+}
+
 /// What it looks like.
 pub(crate) async fn style() -> Response {
     (

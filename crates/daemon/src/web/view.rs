@@ -7,7 +7,9 @@ use super::state::{Channel, Incident, State};
 use super::verdict::headline;
 use super::volume;
 use super::words::{exact_moment, moment, seconds};
-use crate::control::access::{Caller, Role};
+use crate::control::access::{Caller, Role, Way};
+use crate::control::cookie;
+use crate::problem::Problem;
 
 /// The parts of the page by the id of their element, in their order.
 pub(super) fn parts(state: &State, zone: &TimeZone) -> Vec<(&'static str, String)> {
@@ -39,6 +41,61 @@ pub(super) fn document(state: Option<&State>, caller: &Caller, zone: &TimeZone) 
     page
 }
 
+/// The document for whoever has shown a token that is not taken.
+pub(super) fn not_known(problem: &Problem) -> String {
+    let mut page = String::from("<!DOCTYPE html>\n");
+    page.push_str(&Html::of(|html| {
+        html.element("html", &[("lang", "en")], |html| {
+            html.element("head", &[], |html| head(html, "Plexum"));
+            html.element("body", &[], |html| {
+                html.element("main", &[], |html| {
+                    html.say("h1", &[], "Plexum");
+                    refusal(html, problem);
+                    form(html);
+                });
+            });
+        });
+    }));
+    page
+}
+
+fn refusal(html: &mut Html, problem: &Problem) {
+    html.say("p", &[], &problem.message);
+    for hint in &problem.hints {
+        html.say("p", &[], hint);
+    }
+}
+
+/// Shows a token without any script; the browser keeps it.
+fn form(html: &mut Html) {
+    let attributes = [("method", "post"), ("action", cookie::PATH)];
+    html.element("form", &attributes, |html| {
+        html.element("label", &[], |html| {
+            html.text("Token ");
+            html.begin(
+                "input",
+                &[
+                    ("name", "token"),
+                    ("type", "password"),
+                    ("autocomplete", "current-password"),
+                    ("required", ""),
+                ],
+            );
+        });
+        html.text(" ");
+        html.say("button", &[("type", "submit")], "show it");
+    });
+}
+
+/// The browser lets go of the token that it keeps.
+fn leave(html: &mut Html) {
+    let attributes = [("method", "post"), ("action", cookie::PATH)];
+    html.element("form", &attributes, |html| {
+        let attributes = [("type", "submit"), ("name", "leave")];
+        html.say("button", &attributes, "keep the token no more");
+    });
+}
+
 fn head(html: &mut Html, title: &str) {
     html.begin("meta", &[("charset", "utf-8")]);
     let view = "width=device-width, initial-scale=1";
@@ -62,14 +119,10 @@ fn body(html: &mut Html, state: Option<&State>, caller: &Caller, zone: &TimeZone
     let Some(state) = state else {
         html.element("main", &[], |html| {
             html.say("h1", &[], "Plexum");
-            let problem = caller.check(Role::View).err();
-            for line in problem.iter().flat_map(|one| {
-                let hints = one.hints.iter();
-                std::iter::once(&one.message).chain(hints)
-            }) {
-                html.say("p", &[], line);
+            if let Err(problem) = caller.check(Role::View) {
+                refusal(html, &problem);
             }
-            sign_in(html, caller);
+            known_as(html, caller);
         });
         return;
     };
@@ -102,7 +155,7 @@ fn body(html: &mut Html, state: Option<&State>, caller: &Caller, zone: &TimeZone
         part(html, "incidents");
         part(html, "volumes");
         part(html, "events");
-        sign_in(html, caller);
+        known_as(html, caller);
     });
     html.element(
         "dialog",
@@ -111,7 +164,8 @@ fn body(html: &mut Html, state: Option<&State>, caller: &Caller, zone: &TimeZone
     );
 }
 
-fn sign_in(html: &mut Html, caller: &Caller) {
+/// Who the browser is, and how it becomes somebody else: by the form where there is TLS, else by the script.
+fn known_as(html: &mut Html, caller: &Caller) {
     html.element("p", &[("class", "quiet")], |html| {
         let role = caller.role.map_or("nothing", Role::word);
         html.text("You are ");
@@ -119,12 +173,19 @@ fn sign_in(html: &mut Html, caller: &Caller) {
         html.text(" and may ");
         html.say("span", &[("id", "role")], role);
         html.text(". ");
-        html.say(
-            "button",
-            &[("type", "button"), ("id", "sign-in"), ("class", "scripted")],
-            "show a token",
-        );
+        if caller.way != Way::Tls {
+            html.say(
+                "button",
+                &[("type", "button"), ("id", "sign-in"), ("class", "scripted")],
+                "show a token",
+            );
+        }
     });
+    match (caller.way, caller.role) {
+        (Way::Tls, Some(_)) => leave(html),
+        (Way::Tls, None) => form(html),
+        (Way::Network | Way::Socket, _) => {}
+    }
 }
 
 fn verdict(state: &State, zone: &TimeZone) -> String {
