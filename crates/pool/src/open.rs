@@ -17,6 +17,7 @@ use crate::dsl;
 use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, PlexGround};
 use crate::missed::members_behind_in_roots;
+use crate::mutant::DeliberateBug;
 use crate::set::SetState;
 use crate::space::{Metaslab, Space};
 use crate::space_map::load_map;
@@ -73,6 +74,8 @@ pub struct WriteOptions {
     pub foreign: Foreign,
     /// Whether members may be missing.
     pub absent: Absent,
+    /// A deliberate bug: none, but in the hunt for them.
+    pub bug: DeliberateBug,
 }
 
 impl From<Foreign> for WriteOptions {
@@ -135,6 +138,7 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg,
             frozen: None,
+            bug: options.bug,
             is_rehearsal: false,
             pending: crate::state::Pending::default(),
             logs: BTreeMap::new(),

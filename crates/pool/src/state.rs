@@ -6,6 +6,7 @@ use plexum_format::zfs::NvList;
 
 use crate::chain::Log;
 use crate::ground::Ground;
+use crate::mutant::DeliberateBug;
 use crate::set::SetState;
 use crate::space::Space;
 use crate::tree::Source;
@@ -53,6 +54,7 @@ pub struct WritablePool<D> {
     /// The last transaction group that is on the members.
     pub(crate) txg: u64,
     pub(crate) frozen: Option<String>,
+    pub(crate) bug: DeliberateBug,
     /// Commits are left out: see [`rehearse`](Self::rehearse).
     pub(crate) is_rehearsal: bool,
     pub(crate) pending: Pending,

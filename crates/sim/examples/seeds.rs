@@ -12,9 +12,12 @@ use plexum_sim::md::Level;
 use plexum_sim::md::drill::Drill;
 use plexum_sim::md::scenario::{Options, Scenario};
 use plexum_sim::mutants::{MutantResult, options_for};
+use plexum_sim::pool::Plan as PoolPlan;
 use plexum_sim::reshape::Plan as ReshapePlan;
 use plexum_sim::run::Report;
-use plexum_sim::seeds::{Seeded, hunt_with, run_seeds, run_seeds_of, run_seeds_of_reshapes};
+use plexum_sim::seeds::{
+    Seeded, hunt_with, run_seeds, run_seeds_of, run_seeds_of_pools, run_seeds_of_reshapes,
+};
 use plexum_sim::world::{Outcome, Tracing};
 
 /// Seeds of reshapes, or the trace of the first one.
@@ -26,6 +29,17 @@ fn reshapes(seeds: Range<u64>, arguments: &[String]) -> ExitCode {
     }
     let mut teller = teller(minutes(arguments));
     finish(&run_seeds_of_reshapes(seeds, None, &mut teller))
+}
+
+/// Seeds of pools, or the trace of the first one.
+fn pools(seeds: Range<u64>, arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|word| word == "trace") {
+        let plan = PoolPlan::new(seeds.start);
+        let outcome = plan.run(Tracing::Lines, None);
+        return show(&plan.to_string(), &outcome);
+    }
+    let mut teller = teller(minutes(arguments));
+    finish(&run_seeds_of_pools(seeds, &mut teller))
 }
 
 fn main() -> ExitCode {
@@ -51,6 +65,9 @@ fn main() -> ExitCode {
     }
     if arguments.get(2).is_some_and(|word| word == "reshape") {
         return reshapes(first..first + count, &arguments);
+    }
+    if arguments.get(2).is_some_and(|word| word == "pool") {
+        return pools(first..first + count, &arguments);
     }
     let mut options = Options::default();
     keep_levels(&mut options, &arguments);

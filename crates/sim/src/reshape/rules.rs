@@ -23,10 +23,11 @@ impl Rules for Array {
 
     async fn begin(
         context: &Context,
-        plan: &Plan,
+        scene: &Scene<Array>,
         attempt: Attempt,
         disks: Vec<SimDisk>,
     ) -> Result<Array, Refusal> {
+        let plan = &scene.plan;
         match attempt {
             Attempt::Create => {
                 make(context, plan, &disks).await.map_err(Refusal::Other)?;

@@ -31,7 +31,7 @@ pub trait Rules: Subject {
     /// Why it may not be started.
     async fn begin(
         context: &Context,
-        plan: &Self::Plan,
+        scene: &Scene<Self>,
         attempt: Attempt,
         disks: Vec<SimDisk>,
     ) -> Result<Self, Refusal>;
