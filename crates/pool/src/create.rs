@@ -191,6 +191,8 @@ impl<D: Device> WritablePool<D> {
             txg: FIRST_TXG - 1,
             frozen: None,
             bug: DeliberateBug::NONE,
+            unsettled: None,
+            recorded_losses: 0,
             is_rehearsal: false,
             pending: crate::state::Pending::default(),
             logs: BTreeMap::new(),

@@ -74,10 +74,16 @@ pub enum Mutant {
     LogHeadMovedEarly,
     /// One entry of a space map is not written.
     SpaceMapEntryLost,
-    /// Dead blocks go to the list of a deadlist whose key is one too late.
+    /// Dead blocks go to the list before the one that they belong to in a deadlist.
     DeadlistKeyOff,
-    /// The sums of data sets and directories stay what they were.
+    /// The sums of directories stay what they were.
     SumsSkipped,
+    /// A root that a crash left on some members alone is not put on the others before space is given out that it freed.
+    RootNotSettled,
+    /// A member that is lost between two roots is not recorded before the next flush is answered.
+    LossNotRecorded,
+    /// A member that was replaced goes on being read in the place of the new one.
+    ReplacedMemberRead,
 }
 
 /// All of them, for the hunt.
@@ -89,4 +95,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::SpaceMapEntryLost,
     Mutant::DeadlistKeyOff,
     Mutant::SumsSkipped,
+    Mutant::RootNotSettled,
+    Mutant::LossNotRecorded,
+    Mutant::ReplacedMemberRead,
 ];

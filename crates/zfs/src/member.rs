@@ -38,7 +38,7 @@ pub struct MemberState<D> {
     pub(crate) device: Rc<D>,
     pub(crate) place: Range<u64>,
     pub(crate) missed: Missed,
-    pool: BufPool,
+    pub(crate) pool: BufPool,
 }
 
 /// Transaction groups whose blocks a member may not have: they are read from others. Clones are the same.

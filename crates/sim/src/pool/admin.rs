@@ -255,6 +255,7 @@ async fn offline(scene: &Scene<Served>, pool: &mut Pool, slot: usize) -> Done {
     }
     let name = pool.members()[slot].name.clone();
     let wall_s = scene.clock.wall_seconds();
+    scene.is_untouched.set(false);
     pool.offline(&name, wall_s).await?;
     Ok(Some("offline"))
 }
@@ -291,6 +292,7 @@ async fn replace(scene: &Scene<Served>, pool: &mut Pool, slot: usize) -> Done {
     let mut disks = scene.memory.roles.borrow_mut();
     disks[slot] = Some(disk.number());
     drop(disks);
+    scene.is_untouched.set(false);
     let new = new_member(&disk.reopen());
     let name = members[slot].guid.to_string();
     pool.replace(&name, new, now(scene), &mut |_| {}).await?;

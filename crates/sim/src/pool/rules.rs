@@ -20,6 +20,8 @@ use plexum_disks::fault::Fault;
 impl Rules for Served {
     const LOST: &'static str = "hidden";
 
+    const WAITS_IN_MEMORY: bool = true;
+
     async fn begin(
         context: &Context,
         scene: &Scene<Served>,
