@@ -25,8 +25,8 @@ use crate::error::PoolError;
 use crate::ground::{Leaf, Shapes, Writes};
 use crate::mutant::Mutant;
 use crate::numbers::{SPACE_MAP_BLOCK_BYTES, SPACE_MAP_HEAD_BYTES};
-use crate::space::{Copies, Purpose};
 use crate::set::SetState;
+use crate::space::{Copies, Purpose};
 use crate::state::{ConfigState, Pending, Unsettled, WritablePool};
 use crate::tree::{Addresses, BlockKey, SET_BLOCK, Sums, Writer, grow, pointer_to, touched};
 

@@ -401,7 +401,11 @@ fn unsettled_root<D: Device>(
             written_s: root.written_s,
             root: root.root_image,
         },
-        lacking: members.iter().filter(lacks).map(|one| one.label.guid).collect(),
+        lacking: members
+            .iter()
+            .filter(lacks)
+            .map(|one| one.label.guid)
+            .collect(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::{ControlFlow, Range};
 
 use plexum_engine::mutant::Mutant;
+use plexum_pool::mutant::Mutant as PoolBug;
 
 use crate::bsd::{Array, Format, Plan as SetPlan};
 use crate::course::Plan;
@@ -92,6 +93,18 @@ pub fn run_seeds_of_pools(
 ) -> Report {
     let run = |plan: &PoolPlan| plan.run(Tracing::Hash, None);
     run_plans(seeds, PoolPlan::new, run, progress)
+}
+
+/// Hunts a deliberate bug of pools.
+#[must_use]
+pub fn hunt_on_pools(bug: PoolBug, seeds: Range<u64>) -> MutantResult {
+    hunt_by(bug, seeds, |seed, bug| {
+        let plan = PoolPlan {
+            bug,
+            ..PoolPlan::new(seed)
+        };
+        plan.run(Tracing::Hash, None)
+    })
 }
 
 /// The format that a deliberate bug is hunted on; `None`: it is one of md arrays.

@@ -67,11 +67,11 @@ async fn judge_all(scene: &Scene<Served>) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Some slots whose members the pool can do without, beside those that do not have everything.
+/// Some slots whose members the pool can do without, beside those that do not have everything. Who was lost and is
+/// there again has everything that was answered, or the pool says that he has not.
 fn spared(scene: &Scene<Served>, rng: &mut Rng) -> Vec<usize> {
     let roles = scene.memory.roles.borrow();
     let mut bad = scene.memory.behind.borrow().clone();
-    bad.extend(scene.struck.borrow().iter());
     bad.extend(scene.memory.silent.borrow().iter());
     let is_bad = |role: &Option<u32>| role.is_none_or(|disk| bad.contains(&disk));
     let slots = roles.iter().enumerate();

@@ -309,10 +309,10 @@ fn draw_fault(rng: &mut Rng) -> Fault {
     let length = *rng.pick(&[1, 8, 64, 2048]);
     let range = start * 512..(start + length) * 512;
     match rng.below(20) {
-        0..=3 => Fault::ReadError(range),
-        4 => Fault::WriteError(range),
-        5 => Fault::TornWrite(range),
-        6..=7 => Fault::FlushError { count: 1 },
+        0..=2 => Fault::ReadError(range),
+        3..=4 => Fault::WriteError(range),
+        5..=6 => Fault::TornWrite(range),
+        7 => Fault::FlushError { count: 1 },
         8..=11 => Fault::Vanish,
         12..=14 => Fault::BitFlip {
             offset_bytes: range.start + rng.below(512),
