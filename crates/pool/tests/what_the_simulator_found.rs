@@ -140,3 +140,100 @@ fn a_pool_of_one_member_goes_on_after_that_was_replaced() {
         assert!(pool.read(&volume, 0, VOLUME_BYTES).await.unwrap() == now);
     });
 }
+
+/// A replacement is cut off after so many operations; whether it came to its end.
+async fn replace_and_cut(disks: &[MemoryDisk], before: &[u8], operations: u64) -> bool {
+    let what = format!("cut after {operations} operations");
+    let mut rng = Rng::new(operations);
+    let power = Power::on();
+    let mut disks: Vec<MemoryDisk> = disks.iter().map(|disk| disk.copy(&power)).collect();
+    disks.push(MemoryDisk::new(64 << 20, &power));
+    let (mut pool, _) = open(&disks).await;
+    pool.begin(4).await.unwrap();
+    let member = NewMember {
+        name: "new".into(),
+        path: "/new".into(),
+        is_disk: false,
+        device: Rc::new(disks[disks.len() - 1].clone()),
+    };
+    power.cut_after(Some(operations));
+    let with = Now { wall_s: 7, seed: 9 };
+    let replaced = pool.replace("disk 0", member, with, &mut |_| {}).await;
+    drop(pool);
+    power.cut_after(None);
+    disks.iter().for_each(|disk| disk.toss(&mut rng));
+    let mut now = before.to_vec();
+    for _ in 0..2 {
+        let (mut pool, volume) = open(&disks).await;
+        let read = pool.read(&volume, 0, VOLUME_BYTES).await.unwrap();
+        assert!(read == now, "{what}: it holds something else");
+        assert_eq!(pool.members_behind(), Vec::<String>::new(), "{what}");
+        write(&mut pool, &volume, &mut now, &mut rng, 6).await;
+        pool.begin(8).await.unwrap();
+        write(&mut pool, &volume, &mut now, &mut rng, 6).await;
+        pool.commit(9).await.unwrap();
+        drop(pool);
+        assert_sound(&disks, &what).await;
+    }
+    // Nobody lacks anything: each can be spared.
+    for away in 0..disks.len() {
+        let left = (0..disks.len()).filter(|n| *n != away);
+        let left: Vec<MemoryDisk> = left.map(|n| disks[n].clone()).collect();
+        let (pool, volume) = open_without(&left).await;
+        let read = pool.read(&volume, 0, VOLUME_BYTES).await.unwrap();
+        assert!(read == now, "{what}: it is needed, disk {away}");
+    }
+    replaced.is_ok()
+}
+
+#[test]
+fn a_replacement_that_is_cut_off_leaves_the_old_member_or_the_new_one() {
+    let mut rng = Rng::new(14);
+    block_on(async {
+        let (disks, before) = world(&[(GroupKind::Mirror, 2)], 4096, &mut rng).await;
+        let mut operations = 0;
+        while !replace_and_cut(&disks, &before, operations).await {
+            operations += 1;
+        }
+        assert!(operations > 20, "{operations} operations");
+    });
+}
+
+#[test]
+fn a_log_ends_where_a_flush_was_cut_off_before_its_blocks_were_there() {
+    let mut rng = Rng::new(15);
+    block_on(async {
+        let (disks, before) = world(&[(GroupKind::Mirror, 2)], 64 << 10, &mut rng).await;
+        let mut cuts = 0;
+        for operations in 0..8 {
+            for _ in 0..8 {
+                let power = Power::on();
+                let disks: Vec<MemoryDisk> = disks.iter().map(|disk| disk.copy(&power)).collect();
+                let (mut pool, volume) = open(&disks).await;
+                pool.use_log(&volume);
+                pool.begin(4).await.unwrap();
+                let mut now = before.clone();
+                now[..256 << 10].fill(0xA5);
+                pool.write(&volume, 0, &now[..256 << 10]).await.unwrap();
+                power.cut_after(Some(operations));
+                let is_durable = pool.log().await == Ok(Logged::Durable);
+                drop(pool);
+                power.cut_after(None);
+                disks.iter().for_each(|disk| disk.toss(&mut rng));
+                let (pool, volume) = open(&disks).await;
+                let read = pool.read(&volume, 0, VOLUME_BYTES).await.unwrap();
+                assert!(read == now || !is_durable, "an answered flush is lost");
+                let blocks = read
+                    .chunks(64 << 10)
+                    .zip(before.chunks(64 << 10))
+                    .zip(now.chunks(64 << 10));
+                let is_one =
+                    |((read, old), new): ((&[u8], &[u8]), &[u8])| read == old || read == new;
+                assert!(blocks.into_iter().all(is_one), "cut after {operations}");
+                assert_sound(&disks, "after the cut").await;
+                cuts += usize::from(!is_durable);
+            }
+        }
+        assert!(cuts > 20, "{cuts} cuts");
+    });
+}
