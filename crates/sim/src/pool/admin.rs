@@ -289,9 +289,7 @@ async fn replace(scene: &Scene<Served>, pool: &mut Pool, slot: usize) -> Done {
     if !is_enough(&scene.plan, &lost) {
         return Ok(None);
     }
-    let mut disks = scene.memory.roles.borrow_mut();
-    disks[slot] = Some(disk.number());
-    drop(disks);
+    scene.memory.roles.borrow_mut()[slot] = Some(disk.number());
     scene.is_untouched.set(false);
     let new = new_member(&disk.reopen());
     let name = members[slot].guid.to_string();

@@ -194,9 +194,16 @@ async fn check(scene: &Scene<Served>, disks: &[&SimDisk]) -> Result<(), Finding>
     let (members, _) = find_members(images, &scene.pool).await;
     let opened = Pool::open(members.clone(), &OpenOptions::default()).await;
     let pool = opened.map_err(|error| Finding::NotStarted(error.to_string()))?;
-    for frozen in scene.memory.frozen.borrow().iter() {
-        check_frozen(&pool, frozen).await?;
+    let all = scene.memory.frozen.take();
+    let mut checked = Ok(());
+    for frozen in &all {
+        checked = check_frozen(&pool, frozen).await;
+        if checked.is_err() {
+            break;
+        }
     }
+    *scene.memory.frozen.borrow_mut() = all;
+    checked?;
     let report = check_pool(pool).await;
     let report = report.map_err(|error| Finding::PoolCheck(error.to_string()))?;
     if report.is_clean() {
