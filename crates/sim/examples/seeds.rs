@@ -66,11 +66,10 @@ fn main() -> ExitCode {
         let mut teller = teller(minutes(&arguments));
         return finish(&run_seeds_of(seeds, *format, None, &mut teller));
     }
-    let is_hunt = arguments.iter().any(|word| word == "mutants");
     if arguments.get(2).is_some_and(|word| word == "reshape") {
         return reshapes(first..first + count, &arguments);
     }
-    if arguments.get(2).is_some_and(|word| word == "pool") && !is_hunt {
+    if arguments.get(2).is_some_and(|word| word == "pool") {
         return pools(first..first + count, &arguments);
     }
     let mut options = Options::default();
