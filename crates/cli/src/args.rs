@@ -456,8 +456,9 @@ pub struct Sim {
     /// Print what happens, one line per event
     #[arg(long)]
     pub trace: bool,
-    /// Format of the arrays: md, gmirror or gvinum; reshape: md arrays that get another shape while they are served
-    #[arg(long, value_name = "FORMAT", default_value = "md", value_parser = ["md", "gmirror", "gvinum", "reshape"])]
+    /// Format of the arrays: md, gmirror or gvinum; reshape: md arrays that get another shape while they are served;
+    /// pool: ZFS pools
+    #[arg(long, value_name = "FORMAT", default_value = "md", value_parser = ["md", "gmirror", "gvinum", "reshape", "pool"])]
     pub format: String,
     /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512,
     /// gfni-avx512

@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_sim::bsd::{Format, Plan};
 use plexum_sim::md::scenario::{Options, Scenario};
+use plexum_sim::pool::Plan as PoolPlan;
 use plexum_sim::reshape::Plan as ReshapePlan;
 use plexum_sim::run::Report;
-use plexum_sim::seeds::{Seeded, run_seeds, run_seeds_of, run_seeds_of_reshapes};
+use plexum_sim::seeds::{
+    Seeded, run_seeds, run_seeds_of, run_seeds_of_pools, run_seeds_of_reshapes,
+};
 use plexum_sim::world::Tracing;
 use serde_json::json;
 
@@ -30,6 +33,7 @@ enum Built {
     Md,
     Set(Format),
     Reshape,
+    Pool,
 }
 
 impl Built {
@@ -38,6 +42,7 @@ impl Built {
         match (set, word) {
             (Some(format), _) => Self::Set(format),
             (None, "reshape") => Self::Reshape,
+            (None, "pool") => Self::Pool,
             (None, _) => Self::Md,
         }
     }
@@ -48,6 +53,7 @@ impl Built {
             Self::Md => String::new(),
             Self::Set(format) => format!(" --format {}", format.name()),
             Self::Reshape => " --format reshape".to_owned(),
+            Self::Pool => " --format pool".to_owned(),
         }
     }
 }
@@ -75,6 +81,7 @@ pub fn run(args: &Sim, screen: &Screen) -> Outcome {
         Built::Md => one(&scenario(seed), tracing, screen),
         Built::Set(format) => one(&Plan::new(seed, format), tracing, screen),
         Built::Reshape => one(&ReshapePlan::new(seed), tracing, screen),
+        Built::Pool => one(&PoolPlan::new(seed), tracing, screen),
     })
 }
 
@@ -175,6 +182,7 @@ fn many(args: &Sim, built: Built, screen: &Screen) -> Outcome {
         Built::Md => run_seeds(seeds, &Options::default(), None, &mut progress),
         Built::Set(format) => run_seeds_of(seeds, format, None, &mut progress),
         Built::Reshape => run_seeds_of_reshapes(seeds, None, &mut progress),
+        Built::Pool => run_seeds_of_pools(seeds, &mut progress),
     };
     limit.finish();
     let mut fields = serde_json::to_value(&report).unwrap_or_default();
@@ -184,6 +192,7 @@ fn many(args: &Sim, built: Built, screen: &Screen) -> Outcome {
             Built::Md => minimised(&scenario(failure.seed), screen),
             Built::Set(format) => minimised(&Plan::new(failure.seed, format), screen),
             Built::Reshape => minimised(&ReshapePlan::new(failure.seed), screen),
+            Built::Pool => minimised(&PoolPlan::new(failure.seed), screen),
         };
         let of = built.option();
         screen.line(format!(

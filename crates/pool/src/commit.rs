@@ -7,7 +7,11 @@
 //!
 //! Invariants:
 //! - a root is written after a flush of everything that it reaches, to all labels of all members that are in;
-//! - a commit that loses a member does not end with a root; another follows at once, which says what it missed;
+//! - a commit that loses a member does not end with a root; another follows at once, which says what it missed; one
+//!   follows as well when a member is lost while the root is written, or was lost between commits: nothing is answered
+//!   before a root says who is out;
+//! - before anything is written, the root that a pool was opened with is on all members that have what it reaches, and
+//!   durable: what it freed is free for the first commit, and whoever has the root before it only must not need that;
 //! - after an error in a commit nothing more is written: the last root stays what the members hold.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +23,11 @@ use plexum_format::zfs::{NewObject, NvList, NvValue, PointerImage};
 use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
 use crate::ground::{Leaf, Shapes, Writes};
+use crate::mutant::Mutant;
 use crate::numbers::{SPACE_MAP_BLOCK_BYTES, SPACE_MAP_HEAD_BYTES};
+use crate::set::SetState;
 use crate::space::{Copies, Purpose};
-use crate::state::{ConfigState, Pending, WritablePool};
+use crate::state::{ConfigState, Pending, Unsettled, WritablePool};
 use crate::tree::{Addresses, BlockKey, SET_BLOCK, Sums, Writer, grow, pointer_to, touched};
 
 /// Copies of the pool's own blocks, of other metadata, and of data.
@@ -54,7 +60,16 @@ impl<D: Device> WritablePool<D> {
     #[must_use]
     pub fn has_changes(&self) -> bool {
         let has_sets = self.sets.values().any(|set| !set.changed.is_empty());
-        has_sets || !self.meta.changed.is_empty() || self.config_state == ConfigState::Changed
+        has_sets
+            || !self.meta.changed.is_empty()
+            || self.config_state == ConfigState::Changed
+            || self.has_unrecorded_losses()
+    }
+
+    /// Whether a member went out and no root says so yet.
+    pub(crate) fn has_unrecorded_losses(&self) -> bool {
+        let is_recorded = self.ground.losses.get() == self.recorded_losses;
+        !is_recorded && !self.bug.is(Mutant::LossNotRecorded)
     }
 
     /// Why nothing is written any more.
@@ -96,7 +111,47 @@ impl<D: Device> WritablePool<D> {
         })
     }
 
+    /// Puts the root that the pool was opened with on all members: see the invariants.
+    async fn settle_root(&mut self) -> Result<(), PoolError> {
+        let Some(Unsettled { root, lacking }) = self.unsettled.take() else {
+            return Ok(());
+        };
+        if self.bug.is(Mutant::RootNotSettled) {
+            return Ok(());
+        }
+        self.ground.txg.set(self.txg + 1);
+        let is_meant = |leaf: &Leaf<D>| lacking.contains(&leaf.guid);
+        self.ground.write_root(&root, is_meant).await?;
+        // Of a process that was killed nobody knows what is durable.
+        self.ground.flush().await
+    }
+
     async fn commit_changes(&mut self, wall_s: u64) -> Result<(), PoolError> {
+        self.settle_root().await?;
+        if self.bug.is(Mutant::LogHeadMovedEarly) {
+            self.move_heads_early(wall_s).await?;
+        }
+        self.commit_groups(wall_s).await
+    }
+
+    /// The bug `LogHeadMovedEarly`: a root says that logs are done, and the next one has what is in them.
+    async fn move_heads_early(&mut self, wall_s: u64) -> Result<(), PoolError> {
+        if self.logs.values().all(|log| log.used.is_empty()) {
+            return Ok(());
+        }
+        let take = |set: &mut SetState| std::mem::take(&mut set.changed);
+        let sets = self.sets.iter_mut();
+        let held: Vec<(u64, _)> = sets.map(|(dataset, set)| (*dataset, take(set))).collect();
+        self.commit_groups(wall_s).await?;
+        for (dataset, changed) in held {
+            if let Some(set) = self.sets.get_mut(&dataset) {
+                set.changed.extend(changed);
+            }
+        }
+        Ok(())
+    }
+
+    async fn commit_groups(&mut self, wall_s: u64) -> Result<(), PoolError> {
         loop {
             let losses = self.ground.losses.get();
             let txg = self.txg + 1;
@@ -112,6 +167,10 @@ impl<D: Device> WritablePool<D> {
             self.space.committed()?;
             self.txg = txg;
             if is_rooted {
+                self.recorded_losses = losses;
+            }
+            // One that was lost while the root was written is recorded by the next one.
+            if is_rooted && !self.has_unrecorded_losses() {
                 break;
             }
         }
@@ -165,6 +224,9 @@ impl<D: Device> WritablePool<D> {
             ));
         }
         self.ground.write_out(&mut writes).await?;
+        if self.bug.is(Mutant::RootBeforeFlush) {
+            return Ok(());
+        }
         self.ground.flush().await
     }
 
@@ -180,7 +242,7 @@ impl<D: Device> WritablePool<D> {
         if self.ground.losses.get() != losses {
             return Ok(false);
         }
-        self.ground.write_root(root).await?;
+        self.ground.write_root(root, |_| true).await?;
         self.ground.flush().await?;
         if is_config_new {
             self.ground.write_labels([1, 3], &list).await?;
@@ -425,7 +487,7 @@ impl<D: Device> WritablePool<D> {
             .values_mut()
             .filter(|one| one.is_changed())
         {
-            let entries = one.encode_changes()?;
+            let entries = one.encode_changes(self.bug)?;
             let (number, at) = (one.map_object, one.map_bytes);
             self.meta.write(number, &self.source, at, &entries).await?;
             one.mapped(entries.len() as u64);

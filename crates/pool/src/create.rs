@@ -14,6 +14,7 @@ use plexum_format::zfs::{NvList, NvValue, PlexKind};
 use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, PlexGround};
+use crate::mutant::DeliberateBug;
 use crate::numbers::{CONFIG_BLOCK_BYTES, Identities};
 use crate::seed::Seed;
 use crate::set::SetState;
@@ -189,6 +190,9 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg: FIRST_TXG - 1,
             frozen: None,
+            bug: DeliberateBug::NONE,
+            unsettled: None,
+            recorded_losses: 0,
             is_rehearsal: false,
             pending: crate::state::Pending::default(),
             logs: BTreeMap::new(),

@@ -7,6 +7,7 @@ use plexum_format::zfs::{DnodeImage, NewObject, PointerImage};
 
 use crate::error::PoolError;
 use crate::ground::Shapes;
+use crate::mutant::{DeliberateBug, Mutant};
 use crate::set::{SMALL_INDIRECT_SHIFT, SetState};
 use crate::space::Space;
 use crate::tree::{Outcome, Source, Sums};
@@ -200,11 +201,11 @@ pub(crate) async fn account<D: Device>(
     add_word(&mut changed.dnode, set::STORED, here.stored);
     add_word(&mut changed.dnode, set::PLAIN, here.plain);
     add_word(&mut changed.dnode, set::UNIQUE, unique);
-    use_space(meta, source, directory, owned).await?;
+    use_space(meta, source, directory, counted(owned, space.bug)).await?;
     if kept.is_empty() {
         return Ok(());
     }
-    keep_dead(meta, source, shapes, dataset, &kept).await?;
+    keep_dead(meta, source, (shapes, space.bug), dataset, &kept).await?;
     let before = meta.dnode(source, previous).await?;
     let is_ours = before.bonus_word(set::NEXT) == dataset;
     let before_txg = before.bonus_word(set::PREVIOUS_TXG);
@@ -238,11 +239,19 @@ pub(crate) async fn account<D: Device>(
     Ok(())
 }
 
+/// What is counted of these sums: all, but for the bug `SumsSkipped`.
+fn counted(sums: Sums, bug: DeliberateBug) -> Sums {
+    match bug.is(Mutant::SumsSkipped) {
+        true => Sums::default(),
+        false => sums,
+    }
+}
+
 /// Puts blocks that snapshots still reach into the data set's deadlist.
 async fn keep_dead<D: Device>(
     meta: &mut SetState,
     source: &Source<D>,
-    shapes: &Shapes,
+    (shapes, bug): (&Shapes, DeliberateBug),
     dataset: u64,
     dead: &[PointerImage],
 ) -> Result<(), PoolError> {
@@ -263,7 +272,8 @@ async fn keep_dead<D: Device>(
         let place = keys.iter().rposition(|(key, _)| *key < pointer.birth_txg());
         let place =
             place.ok_or_else(|| PoolError::invalid(what(), "it has no place for an old block"))?;
-        parts[place].push(pointer);
+        let is_off = bug.is(Mutant::DeadlistKeyOff);
+        parts[place.saturating_sub(usize::from(is_off))].push(pointer);
         total.add(Sums::of(shapes, pointer));
     }
     let empty = meta.zap_number(source, 1, "empty_bpobj").await?;

@@ -426,12 +426,17 @@ impl<D: Device> Ground<D> {
         Ok(())
     }
 
-    /// Writes a root into the rings of all members.
-    pub async fn write_root(&self, root: &NewUberblock) -> Result<(), PoolError> {
+    /// Writes a root into the rings of members that are `meant`.
+    pub async fn write_root(
+        &self,
+        root: &NewUberblock,
+        meant: impl Fn(&Leaf<D>) -> bool,
+    ) -> Result<(), PoolError> {
         for plex in self.plexes.values() {
             let slot = root.txg % slot_count(plex.ashift);
             let in_label = RING_OFFSET as u64 + slot * slot_bytes(plex.ashift) as u64;
-            for leaf in plex.leaves.iter().filter(|leaf| leaf.is_in()) {
+            let leaves = plex.leaves.iter();
+            for leaf in leaves.filter(|leaf| leaf.is_in() && meant(leaf)) {
                 for offset in label_offsets(leaf.size_bytes()) {
                     let at = offset + in_label;
                     let slot = encode_uberblock(root, plex.ashift, at);

@@ -29,6 +29,7 @@ mod members;
 #[path = "../tests/common/memory.rs"]
 mod memory;
 mod missed;
+pub mod mutant;
 mod numbers;
 mod open;
 mod rename;

@@ -78,7 +78,8 @@ impl<D: Device> WritablePool<D> {
     /// What kept it from being written: a commit has to follow.
     pub async fn log(&mut self) -> Result<Logged, PoolError> {
         self.check_frozen()?;
-        if !self.meta.changed.is_empty() || self.config_state == ConfigState::Changed {
+        let has_to_commit = !self.meta.changed.is_empty() || self.has_unrecorded_losses();
+        if has_to_commit || self.config_state == ConfigState::Changed {
             return Ok(Logged::NeedsCommit);
         }
         let mut copied_bytes = 0;

@@ -10,11 +10,13 @@ use std::rc::Rc;
 
 use plexum_block::device::Device;
 use plexum_format::zfs::{LABEL_BYTES, label_offsets};
+use plexum_zfs::Successor;
 
 use crate::create::{GroupKind, NewMember, group_bytes};
 use crate::error::PoolError;
 use crate::ground::Leaf;
 use crate::missed::{leaf_mut, leaf_of};
+use crate::mutant::Mutant;
 use crate::numbers::Identities;
 use crate::snapshot::Now;
 use crate::state::{ConfigState, WritablePool};
@@ -196,6 +198,9 @@ impl<D: Device> WritablePool<D> {
                 ),
             ));
         }
+        if !self.bug.is(Mutant::ReplacedMemberRead) {
+            self.read_from_successor(place)?;
+        }
         let word = if new.is_disk { "disk" } else { "file" };
         let list = leaf_mut(&mut self.config, old.guid);
         let list =
@@ -218,6 +223,25 @@ impl<D: Device> WritablePool<D> {
         self.commit(now.wall_s).await?;
         clear_labels(&old).await;
         result
+    }
+
+    /// From now on the member that has just come to this place is read, and the one before it is not.
+    fn read_from_successor(&mut self, place: Place) -> Result<(), PoolError> {
+        let leaf = self.leaf(place);
+        let Some((pool, device)) = self.source.pool.as_ref().zip(leaf.device.as_ref()) else {
+            return Ok(());
+        };
+        let successor = Successor {
+            name: leaf.name.clone(),
+            guid: leaf.guid,
+            device: Rc::clone(device),
+            place: leaf.place.clone(),
+            missed: leaf.missed.clone(),
+        };
+        let pool = pool.with_successor(place, &successor);
+        let pool = pool.ok_or_else(|| PoolError::invalid(&leaf.name, "its place is not known"))?;
+        self.source.pool = Some(Rc::new(pool));
+        Ok(())
     }
 
     /// Whether a member can be replaced by a new one of this size.

@@ -19,6 +19,7 @@ use plexum_zfs::MemberState;
 
 use crate::dsl::{kind, object};
 use crate::error::PoolError;
+use crate::mutant::Mutant;
 use crate::numbers::{SPACE_MAP_BLOCK_BYTES, SPACE_MAP_HEAD_BYTES};
 use crate::state::{ConfigState, WritablePool};
 use crate::txgs::MissedTxgs;
@@ -95,6 +96,9 @@ impl<D: Device> WritablePool<D> {
     /// Notes what members that are out miss with this transaction group, and puts all that changed into the pool.
     pub(crate) async fn store_missed(&mut self, txg: u64) -> Result<(), PoolError> {
         for leaf in self.ground.leaves().filter(|leaf| !leaf.is_in()) {
+            if self.bug.is(Mutant::MissedNotNoted) {
+                continue;
+            }
             let missed = self.missed.entry(leaf.guid).or_default();
             missed.add(leaf.out_since.get()..txg + 1);
         }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
+use plexum_format::zfs::label_write::NewUberblock;
 use plexum_format::zfs::{NvList, PoolState};
 use plexum_zfs::{MemberState, OpenOptions, Pool};
 
@@ -16,11 +17,12 @@ use crate::create::tree_guids;
 use crate::dsl;
 use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, PlexGround};
-use crate::missed::members_behind_in_roots;
+use crate::missed::{Behind, members_behind_in_roots};
+use crate::mutant::DeliberateBug;
 use crate::set::SetState;
 use crate::space::{Metaslab, Space};
 use crate::space_map::load_map;
-use crate::state::{ConfigState, Landmarks, WritablePool};
+use crate::state::{ConfigState, Landmarks, Unsettled, WritablePool};
 use crate::tree::Source;
 
 const FEATURES_VERSION: u64 = 5000;
@@ -73,6 +75,8 @@ pub struct WriteOptions {
     pub foreign: Foreign,
     /// Whether members may be missing.
     pub absent: Absent,
+    /// A deliberate bug: none, but in the hunt for them.
+    pub bug: DeliberateBug,
 }
 
 impl From<Foreign> for WriteOptions {
@@ -98,7 +102,8 @@ impl<D: Device> WritablePool<D> {
     ) -> Result<Self, PoolError> {
         let options: WriteOptions = options.into();
         let behind = members_behind_in_roots(&members);
-        let pool = Pool::open(members, &OpenOptions::default()).await?;
+        let pool = Pool::open(members.clone(), &OpenOptions::default()).await?;
+        let unsettled = unsettled_root(&pool, &members, &behind);
         check_report(&pool, options.absent)?;
         let mut plexes = BTreeMap::new();
         for (config, slots) in pool.plexes() {
@@ -135,6 +140,9 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg,
             frozen: None,
+            bug: options.bug,
+            unsettled: Some(unsettled),
+            recorded_losses: 0,
             is_rehearsal: false,
             pending: crate::state::Pending::default(),
             logs: BTreeMap::new(),
@@ -146,6 +154,7 @@ impl<D: Device> WritablePool<D> {
         writable.check_members()?;
         writable.load_missed(&behind).await?;
         writable.load_space().await?;
+        writable.space.bug = options.bug;
         writable.replay_logs().await?;
         Ok(writable)
     }
@@ -370,6 +379,33 @@ impl<D: Device> WritablePool<D> {
         }
         self.space = Space::of(metaslabs);
         Ok(())
+    }
+}
+
+/// The root that a pool was opened with, and who lacks it although he has all that it reaches.
+fn unsettled_root<D: Device>(
+    pool: &Pool<D>,
+    members: &[MemberState<D>],
+    behind: &Behind,
+) -> Unsettled {
+    let root = &pool.report.root;
+    let lacks = |member: &&MemberState<D>| {
+        let is_whole = !behind.contains_key(&member.label.guid);
+        is_whole && !member.roots.iter().any(|own| own.txg == root.txg)
+    };
+    Unsettled {
+        root: NewUberblock {
+            version: root.version,
+            txg: root.txg,
+            guid_sum: root.guid_sum,
+            written_s: root.written_s,
+            root: root.root_image,
+        },
+        lacking: members
+            .iter()
+            .filter(lacks)
+            .map(|one| one.label.guid)
+            .collect(),
     }
 }
 

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - a pool is opened for writing only when every log in it was replayed, or holds nothing: a commit would make the
 //!   records of the others count as done;
-//! - what a log reaches is not used for anything else before the commit that ends it.
+//! - what a log reaches is not used for anything else before the commit that ends it;
+//! - a log ends where its chain does, or at the first record whose block cannot be read: its flush was never answered.
 //!
 //! Source: zfs-write.md 1.7.
 
@@ -49,8 +50,14 @@ impl FoundLog {
         self.blocks.iter().chain(&self.placed)
     }
 
-    /// Takes the records of a block; whether the log ends there.
-    fn take(&mut self, head: &LogHead, first_txg: u64, records: Vec<LogRecord>) -> bool {
+    /// Takes the records of a block; whether the log ends there. It does at the first that names a block which cannot be
+    /// read: records and blocks of one flush are written at the same time, and this flush was cut off.
+    async fn take<D: Device>(
+        &mut self,
+        source: &Source<D>,
+        (head, first_txg): (&LogHead, u64),
+        records: Vec<LogRecord>,
+    ) -> bool {
         for record in records {
             if record.sequence > head.claimed_record {
                 return true;
@@ -59,6 +66,11 @@ impl FoundLog {
                 && !pointer.is_hole()
                 && pointer.birth_txg() >= first_txg
             {
+                let block = source.read(pointer, "a block that a log names").await;
+                // What somebody has taken over was there when he did.
+                if block.is_err() && head.claim_txg == 0 {
+                    return true;
+                }
                 self.placed.push(*pointer);
             }
             if record.txg >= first_txg && record.sequence > head.replayed_sequence {
@@ -94,7 +106,7 @@ pub(crate) async fn find_log<D: Device>(
         let Some(block) = pool.log_block(&pointer).await else {
             break;
         };
-        if found.take(&head, first_txg, block.records) {
+        if found.take(source, (&head, first_txg), block.records).await {
             break;
         }
         pointer = block.next;

@@ -18,6 +18,7 @@ use plexum_format::zfs::spacemap::{Change, encode, words_of};
 
 use crate::error::PoolError;
 use crate::ground::Ground;
+use crate::mutant::{DeliberateBug, Mutant};
 use crate::spans::Spans;
 
 /// Transaction groups for which freed space waits.
@@ -103,13 +104,14 @@ impl Metaslab {
     }
 
     /// Those entries.
-    pub fn encode_changes(&self) -> Result<Vec<u8>, PoolError> {
+    pub fn encode_changes(&self, bug: DeliberateBug) -> Result<Vec<u8>, PoolError> {
         let mut out = Vec::new();
         for (change, spans) in [
             (Change::Allocated, &self.taken),
             (Change::Freed, &self.given),
         ] {
-            for range in spans.iter() {
+            let is_lost = change == Change::Freed && bug.is(Mutant::SpaceMapEntryLost);
+            for range in spans.iter().skip(usize::from(is_lost)) {
                 let start = (range.start - self.start_bytes) >> self.sector_shift;
                 let count = (range.end - range.start) >> self.sector_shift;
                 if !encode(change, start..start + count, &mut out) {
@@ -171,6 +173,7 @@ enum Held {
 pub(crate) struct Space {
     /// By plex and number.
     pub metaslabs: BTreeMap<(u32, u64), Metaslab>,
+    pub bug: DeliberateBug,
     held: Held,
     turn: usize,
     turn_bytes: u64,
@@ -333,6 +336,12 @@ impl Space {
 
     fn take_in(&mut self, key: (u32, u64), size_bytes: u64) -> Option<u64> {
         let one = self.metaslabs.get_mut(&key)?;
+        if self.bug.is(Mutant::FreedBlockReused)
+            && let Some(offset) = one.given.find(size_bytes, one.start_bytes..)
+            && one.given.take(offset..offset + size_bytes)
+        {
+            return Some(offset);
+        }
         let offset = one.free.find(size_bytes, one.cursor..)?;
         let range = offset..offset + size_bytes;
         let is_taken = one.free.take(range.clone()) && one.taken.add(range.clone());

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plexum_format::zfs::NvList;
+use plexum_format::zfs::label_write::NewUberblock;
 
 use crate::chain::Log;
 use crate::ground::Ground;
+use crate::mutant::DeliberateBug;
 use crate::set::SetState;
 use crate::space::Space;
 use crate::tree::Source;
@@ -18,6 +20,14 @@ pub(crate) enum ConfigState {
     Written,
     /// The next commit writes it everywhere.
     Changed,
+}
+
+/// A root that a crash may have left on some members alone.
+#[derive(Clone, Debug)]
+pub(crate) struct Unsettled {
+    pub root: NewUberblock,
+    /// Members that have everything that it reaches, but not the root, by their identity.
+    pub lacking: BTreeSet<u64>,
 }
 
 /// Numbers of the objects that a writer needs again and again.
@@ -53,6 +63,11 @@ pub struct WritablePool<D> {
     /// The last transaction group that is on the members.
     pub(crate) txg: u64,
     pub(crate) frozen: Option<String>,
+    pub(crate) bug: DeliberateBug,
+    /// The root that it was opened with, until it is on all members.
+    pub(crate) unsettled: Option<Unsettled>,
+    /// Members that went out, as far as a root says so: see `Ground::losses`.
+    pub(crate) recorded_losses: u64,
     /// Commits are left out: see [`rehearse`](Self::rehearse).
     pub(crate) is_rehearsal: bool,
     pub(crate) pending: Pending,

@@ -1,20 +1,26 @@
 //! Runs seeds of the real engine and prints the report: `cargo run -p plexum-sim --example seeds -- FIRST COUNT
 //! [LEVEL]`. `minutes=N` ends it after so long, however many seeds there were. A finding is exit code 1. `gmirror` or
-//! `gvinum` in place of the level runs arrays of these formats, `reshape` md arrays that get another shape.
+//! `gvinum` in place of the level runs arrays of these formats, `reshape` md arrays that get another shape, `pool` ZFS
+//! pools.
 
 use std::ops::{ControlFlow, Range};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use plexum_engine::mutant::{ALL, Mutant};
+use plexum_pool::mutant::ALL as POOL_BUGS;
 use plexum_sim::bsd::{Format, Plan};
 use plexum_sim::md::Level;
 use plexum_sim::md::drill::Drill;
 use plexum_sim::md::scenario::{Options, Scenario};
 use plexum_sim::mutants::{MutantResult, options_for};
+use plexum_sim::pool::Plan as PoolPlan;
 use plexum_sim::reshape::Plan as ReshapePlan;
 use plexum_sim::run::Report;
-use plexum_sim::seeds::{Seeded, hunt_with, run_seeds, run_seeds_of, run_seeds_of_reshapes};
+use plexum_sim::seeds::{
+    Seeded, hunt_on_pools, hunt_with, run_seeds, run_seeds_of, run_seeds_of_pools,
+    run_seeds_of_reshapes,
+};
 use plexum_sim::world::{Outcome, Tracing};
 
 /// Seeds of reshapes, or the trace of the first one.
@@ -26,6 +32,17 @@ fn reshapes(seeds: Range<u64>, arguments: &[String]) -> ExitCode {
     }
     let mut teller = teller(minutes(arguments));
     finish(&run_seeds_of_reshapes(seeds, None, &mut teller))
+}
+
+/// Seeds of pools, or the trace of the first one.
+fn pools(seeds: Range<u64>, arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|word| word == "trace") {
+        let plan = PoolPlan::new(seeds.start);
+        let outcome = plan.run(Tracing::Lines, None);
+        return show(&plan.to_string(), &outcome);
+    }
+    let mut teller = teller(minutes(arguments));
+    finish(&run_seeds_of_pools(seeds, &mut teller))
 }
 
 fn main() -> ExitCode {
@@ -51,6 +68,9 @@ fn main() -> ExitCode {
     }
     if arguments.get(2).is_some_and(|word| word == "reshape") {
         return reshapes(first..first + count, &arguments);
+    }
+    if arguments.get(2).is_some_and(|word| word == "pool") {
+        return pools(first..first + count, &arguments);
     }
     let mut options = Options::default();
     keep_levels(&mut options, &arguments);
@@ -179,17 +199,21 @@ fn hunt_mutants(first: u64, count: u64, arguments: &[String]) -> usize {
         if options.levels.is_empty() {
             continue;
         }
-        let MutantResult {
-            mutant,
-            seeds,
-            seed,
-            finding,
-        } = hunt_with(*mutant, &options, first..first + count);
-        println!(
-            "{mutant:<28} {seeds:>5} seeds {seed:?} {}",
-            finding.as_deref().unwrap_or("SURVIVED")
-        );
-        survivors += usize::from(seed.is_none());
+        let result = hunt_with(*mutant, &options, first..first + count);
+        survivors += tell(&result);
+    }
+    for bug in POOL_BUGS {
+        if only.is_none_or(|name| format!("{bug:?}").starts_with(name.as_str())) {
+            survivors += tell(&hunt_on_pools(*bug, first..first + count));
+        }
     }
     survivors
+}
+
+/// Says what became of a deliberate bug; 1 when it survived.
+fn tell(result: &MutantResult) -> usize {
+    let (mutant, seeds, seed) = (&result.mutant, result.seeds, result.seed);
+    let finding = result.finding.as_deref().unwrap_or("SURVIVED");
+    println!("{mutant:<28} {seeds:>5} seeds {seed:?} {finding}");
+    usize::from(seed.is_none())
 }

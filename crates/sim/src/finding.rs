@@ -78,6 +78,8 @@ pub enum Finding {
         /// The difference.
         mismatch: Mismatch,
     },
+    /// What the checker of pools says, or what a pool has that it should not have.
+    PoolCheck(String),
     /// An invariant of the engine broke.
     Panic(String),
 }
@@ -102,6 +104,7 @@ impl Finding {
             Finding::Leak(_) => "leak",
             Finding::Silent(_) => "silent-fault",
             Finding::StaleStart(_) => "stale-start",
+            Finding::PoolCheck(_) => "pool-check",
             Finding::Panic(_) => "panic",
         }
     }
@@ -159,6 +162,7 @@ impl fmt::Display for Finding {
             Finding::Leak(what) => write!(f, "still held at the end: {what}"),
             Finding::StaleStart(what) => write!(f, "a start with stale members: {what}"),
             Finding::Silent(what) => write!(f, "against the guarantees for silent faults: {what}"),
+            Finding::PoolCheck(what) => write!(f, "the checker of pools: {what}"),
             Finding::Panic(message) => write!(f, "the engine panicked: {message}"),
         }
     }

@@ -10,6 +10,7 @@ mod members;
 pub mod minimise;
 pub mod mutants;
 pub mod oracle;
+pub mod pool;
 pub mod reshape;
 pub mod run;
 pub mod seeds;

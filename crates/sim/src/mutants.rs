@@ -4,6 +4,7 @@
 //! - a mutant counts as found only by a finding of the oracle or a checker; nothing looks at the switch;
 //! - a seed that has a finding without the mutant as well proves nothing.
 
+use std::fmt::Debug;
 use std::ops::Range;
 
 use plexum_engine::mutant::Mutant;
@@ -165,10 +166,10 @@ fn logs(mutant: Mutant, levels: Vec<Level>) -> Options {
 }
 
 /// Hunts a mutant over seeds that `run` runs, with it and without.
-pub(crate) fn hunt_by(
-    mutant: Mutant,
+pub(crate) fn hunt_by<M: Copy + Debug>(
+    mutant: M,
     seeds: Range<u64>,
-    run: impl Fn(u64, Option<Mutant>) -> Outcome,
+    run: impl Fn(u64, Option<M>) -> Outcome,
 ) -> MutantResult {
     let (mutant_name, first) = (format!("{mutant:?}"), seeds.start);
     for seed in seeds.clone() {

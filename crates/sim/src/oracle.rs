@@ -107,6 +107,7 @@ impl fmt::Display for Violation {
 }
 
 /// The judge of one volume.
+#[derive(Clone)]
 pub struct Oracle {
     seed: u64,
     tick: u64,
@@ -334,6 +335,37 @@ impl Oracle {
                 .filter(|c| c.superseded == NEVER)
                 .map(|c| c.value)
                 .collect(),
+        }
+    }
+
+    /// The volume has become again what it was when `earlier` was copied off. Nobody uses it meanwhile.
+    pub fn go_back(&mut self, earlier: &Oracle) {
+        for at in 0..self.sector_count() {
+            self.settle(at, earlier.allowed(at));
+        }
+    }
+
+    /// The volume may become again what it was when `earlier` was copied off: each sector holds what it held, or what
+    /// it held then. Nobody uses it meanwhile.
+    pub fn may_go_back(&mut self, earlier: &Oracle) {
+        for at in 0..self.sector_count() {
+            let mut values = self.allowed(at);
+            values.extend(earlier.allowed(at));
+            self.settle(at, values);
+        }
+    }
+
+    /// A sector holds one of these.
+    fn settle(&mut self, at: u64, mut values: Vec<Value>) {
+        values.sort_unstable();
+        values.dedup();
+        self.open.remove(&at);
+        match values[..] {
+            [value] => self.base[at as usize] = value,
+            _ => {
+                let candidates = values.into_iter().map(Candidate::settled);
+                self.open.insert(at, candidates.collect());
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::ops::{ControlFlow, Range};
 
 use plexum_engine::mutant::Mutant;
+use plexum_pool::mutant::Mutant as PoolBug;
 
 use crate::bsd::{Array, Format, Plan as SetPlan};
 use crate::course::Plan;
@@ -11,6 +12,7 @@ use crate::md::run_scenario;
 use crate::md::scenario::{Options, Scenario};
 use crate::minimise::minimise;
 use crate::mutants::{self, MutantResult, hunt_by};
+use crate::pool::{Plan as PoolPlan, Served};
 use crate::reshape::{self, Plan as ReshapePlan};
 use crate::run::{self, Report, run_plans};
 use crate::world::{Outcome, Tracing, run_plan};
@@ -46,6 +48,13 @@ impl Seeded for ReshapePlan {
     }
 }
 
+impl Seeded for PoolPlan {
+    /// Pools have deliberate bugs of their own, which are a part of their plans.
+    fn run(&self, tracing: Tracing, _mutant: Option<Mutant>) -> Outcome {
+        run_plan::<Served>(self, tracing, None)
+    }
+}
+
 /// Runs seeds of md arrays.
 pub fn run_seeds(
     seeds: Range<u64>,
@@ -75,6 +84,27 @@ pub fn run_seeds_of_reshapes(
 ) -> Report {
     let run = |plan: &ReshapePlan| plan.run(Tracing::Hash, mutant);
     run_plans(seeds, ReshapePlan::new, run, progress)
+}
+
+/// Runs seeds of ZFS pools.
+pub fn run_seeds_of_pools(
+    seeds: Range<u64>,
+    progress: &mut dyn FnMut(&Report) -> ControlFlow<()>,
+) -> Report {
+    let run = |plan: &PoolPlan| plan.run(Tracing::Hash, None);
+    run_plans(seeds, PoolPlan::new, run, progress)
+}
+
+/// Hunts a deliberate bug of pools.
+#[must_use]
+pub fn hunt_on_pools(bug: PoolBug, seeds: Range<u64>) -> MutantResult {
+    hunt_by(bug, seeds, |seed, bug| {
+        let plan = PoolPlan {
+            bug,
+            ..PoolPlan::new(seed)
+        };
+        plan.run(Tracing::Hash, None)
+    })
 }
 
 /// The format that a deliberate bug is hunted on; `None`: it is one of md arrays.

@@ -3,18 +3,20 @@
 //!
 //! Nothing is written here either. Holes and embedded blocks are stored nowhere: they are not asked for here.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::device::Device;
 use plexum_format::zfs::intent::LogBlock;
-use plexum_format::zfs::{BlockPointer, Digest, PlexConfig, PointerImage};
+use plexum_format::zfs::{BlockPointer, Digest, Label, PlexConfig, PointerImage};
 use plexum_layout::RaidzMap;
 use plexum_parity::Fletcher4;
 
+use crate::block::Blocks;
 use crate::error::ZfsError;
 use crate::member::{MemberState, Missed};
-use crate::plex::Extent;
+use crate::plex::{Extent, Plex};
 use crate::pool::Pool;
 use crate::raidz::columns_of;
 
@@ -25,6 +27,20 @@ pub enum StoredExtent {
     Needed,
     /// Every copy and every column.
     All,
+}
+
+/// A member that takes the place of another.
+pub struct Successor<D> {
+    /// What messages call it.
+    pub name: String,
+    /// Its identity.
+    pub guid: u64,
+    /// The device.
+    pub device: Rc<D>,
+    /// The part of the device that is the member.
+    pub place: Range<u64>,
+    /// What it does not have.
+    pub missed: Missed,
 }
 
 impl<D> MemberState<D> {
@@ -78,6 +94,44 @@ impl<D: Device + 'static> Pool<D> {
     /// The block of an intent log at a pointer; `None` at the end of its chain.
     pub async fn log_block(&self, pointer: &PointerImage) -> Option<LogBlock> {
         self.blocks.log_block(pointer).await
+    }
+
+    /// The same pool with another member in a slot (plex and number); nothing is kept of what was read before. `None`:
+    /// there is no such slot.
+    #[must_use]
+    pub fn with_successor(&self, place: (u32, usize), new: &Successor<D>) -> Option<Self> {
+        let all = self.blocks.plexes.values();
+        let any = all.flat_map(|plex| plex.slots.iter().flatten()).next()?;
+        let successor = Rc::new(MemberState {
+            name: new.name.clone(),
+            label: Label {
+                guid: new.guid,
+                ..any.label.clone()
+            },
+            roots: Vec::new(),
+            device: Rc::clone(&new.device),
+            place: new.place.clone(),
+            missed: new.missed.clone(),
+            ..MemberState::clone(any)
+        });
+        let mut plexes = BTreeMap::new();
+        for (id, plex) in &self.blocks.plexes {
+            let mut config = plex.config.clone();
+            let mut members: Vec<_> = plex.slots.iter().flatten().cloned().collect();
+            if *id == place.0 {
+                config.slots.get_mut(place.1)?.first_mut()?.guid = new.guid;
+                members.push(Rc::clone(&successor));
+            }
+            plexes.insert(*id, Plex::new(config, &members));
+        }
+        let mut blocks = Blocks::new(plexes);
+        blocks.is_expanding = self.blocks.is_expanding;
+        Some(Self {
+            report: self.report.clone(),
+            blocks: Rc::new(blocks),
+            meta: self.meta.clone(),
+            directory: self.directory.clone(),
+        })
     }
 
     /// The plexes that are known, and for each slot the members that are there.

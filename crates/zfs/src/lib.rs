@@ -42,7 +42,7 @@ pub use dataset::{Dataset, DatasetKind, DatasetName};
 pub use decompress::decompress_into;
 pub use error::ZfsError;
 pub use file::{DirectoryEntry, FileSystem, Node};
-pub use ground::{StoredExtent, fletcher4_of, stripe_columns};
+pub use ground::{StoredExtent, Successor, fletcher4_of, stripe_columns};
 pub use member::{MemberState, Missed, NamedDevice, find_members};
 pub use object::{Object, ObjectSet};
 pub use parts::Parts;

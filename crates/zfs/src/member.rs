@@ -29,16 +29,18 @@ pub struct NamedDevice<D> {
 pub struct MemberState<D> {
     /// What messages call it: `disk:p1` in a partition, `disk+1048576` where no table says that there is one.
     pub name: String,
-    /// The best of its labels.
+    /// The best of its labels: the last one that was written, until a root says which of them it follows.
     pub label: Label,
     /// All its roots, the newest first.
     pub roots: Vec<Uberblock>,
     /// How many of its four labels are good.
     pub good_labels: usize,
+    /// All its good labels.
+    pub(crate) labels: Vec<Label>,
     pub(crate) device: Rc<D>,
     pub(crate) place: Range<u64>,
     pub(crate) missed: Missed,
-    pool: BufPool,
+    pub(crate) pool: BufPool,
 }
 
 /// Transaction groups whose blocks a member may not have: they are read from others. Clones are the same.
@@ -74,6 +76,7 @@ impl<D> Clone for MemberState<D> {
             label: self.label.clone(),
             roots: self.roots.clone(),
             good_labels: self.good_labels,
+            labels: self.labels.clone(),
             device: Rc::clone(&self.device),
             place: self.place.clone(),
             missed: self.missed.clone(),
@@ -170,6 +173,10 @@ async fn member_at<D: Device>(
         label: label.clone(),
         roots: roots(&areas),
         good_labels: areas.iter().filter(|area| area.label.is_ok()).count(),
+        labels: areas
+            .iter()
+            .filter_map(|area| area.label.clone().ok())
+            .collect(),
         device: Rc::clone(device),
         place,
         missed: Missed::default(),

@@ -118,6 +118,7 @@ impl<D: Device + 'static> Pool<D> {
         options: &OpenOptions,
     ) -> Result<Self, ZfsError> {
         let (members, bystanders) = without_bystanders(members);
+        let members = with_labels_of_the_root(members, options);
         let newest = newest_label(&members, &bystanders)?;
         let unknown = unreadable_features(&newest.features);
         if !unknown.is_empty() {
@@ -238,6 +239,30 @@ fn without_bystanders<D>(members: Vec<MemberState<D>>) -> (Vec<MemberState<D>>, 
         }
     }
     (kept, notes)
+}
+
+/// A change of the configuration writes two labels of each member, the root, then the other two. When it was cut off
+/// before the root, those two say what never became true: of each member the last label counts that is not newer than
+/// the newest root. A member that has newer ones alone was about to be added. Source: zfs-write.md 1.1.
+fn with_labels_of_the_root<D>(
+    members: Vec<MemberState<D>>,
+    options: &OpenOptions,
+) -> Vec<MemberState<D>> {
+    let roots = members.iter().flat_map(|member| &member.roots);
+    let newest_txg = roots.map(|root| root.txg).max().unwrap_or(0);
+    let fit = |member: &MemberState<D>| {
+        let old = member.labels.iter().filter(|label| label.txg <= newest_txg);
+        old.max_by_key(|label| label.txg).cloned()
+    };
+    // Of an older root that was asked for the labels say nothing.
+    if options.txg.is_some() || !members.iter().any(|member| fit(member).is_some()) {
+        return members;
+    }
+    let fitting = members.into_iter().filter_map(|mut member| {
+        member.label = fit(&member)?;
+        Some(member)
+    });
+    fitting.collect()
 }
 
 /// The label that was written last of all; checks that there is one pool.

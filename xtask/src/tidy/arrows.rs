@@ -43,7 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "sim",
         &[
             "block", "disks", "engine", "exec", "format", "freebsd", "front", "layout", "md",
-            "model", "nbd", "parity",
+            "model", "nbd", "parity", "pool", "zfs",
         ],
     ),
     // programs

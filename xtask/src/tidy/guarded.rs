@@ -32,6 +32,7 @@ const GUARDED: [Guarded; 2] = [
             "crates/freebsd/",
             "crates/incidents/",
             "crates/md/",
+            "crates/pool/",
             "crates/sim/",
         ],
         feature: "\"mutants\"",

@@ -26,7 +26,7 @@ impl Rules for Array {
 
     async fn begin(
         context: &Context,
-        plan: &Plan,
+        scene: &Scene<Array>,
         attempt: Attempt,
         disks: Vec<SimDisk>,
     ) -> Result<Array, Refusal> {
@@ -34,7 +34,7 @@ impl Rules for Array {
             Attempt::Open(force, _) => force,
             Attempt::Create => Force::No,
         };
-        Array::open(context, plan, &disks, force).await
+        Array::open(context, &scene.plan, &disks, force).await
     }
 
     fn sizes_bytes(_subject: &Array, plan: &Plan) -> Vec<u64> {

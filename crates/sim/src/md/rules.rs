@@ -28,10 +28,11 @@ impl<S: SlotArray> Rules for S {
 
     async fn begin(
         context: &Context,
-        plan: &Scenario,
+        scene: &Scene<S>,
         attempt: Attempt,
         disks: Vec<SimDisk>,
     ) -> Result<S, Refusal> {
+        let plan = &scene.plan;
         let setting = Setting::of(context, plan);
         match attempt {
             Attempt::Create => {

@@ -23,10 +23,11 @@ impl Rules for Array {
 
     async fn begin(
         context: &Context,
-        plan: &Plan,
+        scene: &Scene<Array>,
         attempt: Attempt,
         disks: Vec<SimDisk>,
     ) -> Result<Array, Refusal> {
+        let plan = &scene.plan;
         match attempt {
             Attempt::Create => {
                 make(context, plan, &disks).await.map_err(Refusal::Other)?;
@@ -252,7 +253,7 @@ fn survives(scene: &Scene<Array>, bad: &BTreeSet<u32>) -> bool {
         false => plan.tolerates(),
     };
     let is_within = of_old <= plan.before.tolerates() && lost.len() <= tolerated;
-    is_within && !(array.is_doubtful() && !lost.is_empty())
+    is_within && (lost.is_empty() || !array.is_doubtful())
 }
 
 /// Whether some row lacks a block: a crash may take what its parity stood for.

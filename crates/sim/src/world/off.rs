@@ -42,7 +42,7 @@ impl<S: Rules> World<S> {
             scene.count(S::LOST, 1);
         }
         S::between(&scene, number);
-        let seen_kind = if scene.has_vanished.get() {
+        let seen_kind = if S::WAITS_IN_MEMORY || scene.has_vanished.get() {
             CrashKind::PowerCut
         } else {
             kind

@@ -16,6 +16,9 @@ pub trait Rules: Subject {
     /// How the lost disk of a crash is counted.
     const LOST: &'static str;
 
+    /// Whether answered writes wait in the program's memory: a kill takes them then, as a power cut does.
+    const WAITS_IN_MEMORY: bool = false;
+
     /// Before the first life. How that begins.
     ///
     /// # Errors
@@ -31,7 +34,7 @@ pub trait Rules: Subject {
     /// Why it may not be started.
     async fn begin(
         context: &Context,
-        plan: &Self::Plan,
+        scene: &Scene<Self>,
         attempt: Attempt,
         disks: Vec<SimDisk>,
     ) -> Result<Self, Refusal>;

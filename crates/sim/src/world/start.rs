@@ -71,7 +71,7 @@ impl<S: Rules> World<S> {
             if attempt != Attempt::Create {
                 disks.retain(SimDisk::is_present);
             }
-            let outcome = S::begin(&context, &scene.plan, attempt, disks).await;
+            let outcome = S::begin(&context, &scene, attempt, disks).await;
             *cell.borrow_mut() = Some(outcome);
         });
         let waiting = Rc::clone(&result);

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use plexum_engine::mutant::{ALL, Mutant};
+use plexum_pool::mutant::ALL as POOL_BUGS;
 use plexum_sim::md::Level;
 use plexum_sim::mutants::options_for;
-use plexum_sim::seeds::{format_for, hunt, hunt_with, is_of_reshapes};
+use plexum_sim::seeds::{format_for, hunt, hunt_on_pools, hunt_with, is_of_reshapes};
 
 /// Seeds for each of them.
 const SEEDS: u64 = 300;
@@ -21,6 +22,9 @@ const RARE_SEEDS: u64 = 1000;
 
 /// Seeds for those of gmirror and gvinum, and of reshapes, whose runs are short.
 const SHORT_SEEDS: u64 = 1000;
+
+/// Seeds for those of ZFS pools.
+const POOL_SEEDS: u64 = 400;
 
 /// Seeds for the one that nobody can see.
 const UNSEEN_SEEDS: u64 = 100;
@@ -42,8 +46,8 @@ fn fault_rows() -> Vec<Vec<&'static str>> {
 
 #[test]
 fn every_one_of_them_stands_beside_the_promise_that_it_breaks() {
-    for mutant in ALL {
-        let name = format!("`{mutant:?}`");
+    let names = ALL.iter().map(|mutant| format!("`{mutant:?}`"));
+    for name in names.chain(POOL_BUGS.iter().map(|bug| format!("`{bug:?}`"))) {
         assert!(
             GUARANTEES.contains(&name),
             "docs/guarantees.md does not name {name}"
@@ -143,4 +147,13 @@ fn every_one_of_them_is_found_within_its_seeds_first_half() {
 #[test]
 fn every_one_of_them_is_found_within_its_seeds_second_half() {
     hunt_half(1);
+}
+
+#[test]
+fn every_one_of_pools_is_found_within_its_seeds() {
+    for bug in POOL_BUGS {
+        let result = hunt_on_pools(*bug, 0..POOL_SEEDS);
+        let seeds = result.seeds;
+        assert!(result.seed.is_some(), "{bug:?} survived {seeds} seeds");
+    }
 }

@@ -9,6 +9,7 @@ mod common;
 mod deliberate_bugs_are_found;
 mod every_parity_kernel_keeps_the_promises;
 mod freebsd_formats_keep_their_promises;
+mod pools_keep_their_promises;
 mod reshapes_keep_their_promises;
 mod the_engine_keeps_its_promises;
 mod the_oracle_complains_about_toys;
