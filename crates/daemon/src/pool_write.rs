@@ -378,7 +378,10 @@ pub async fn open_writable(
         return Err(Problem::new(Code::NoMetadata, text.clone())
             .why("a pool that is written is given all its members, and nothing else"));
     }
-    let options = WriteOptions { foreign, absent };
+    let options = WriteOptions {
+        absent,
+        ..foreign.into()
+    };
     let opened = WritablePool::open(members, options, &buffers).await;
     let mut pool = opened.map_err(|error| of_pool(&error))?;
     if handle.is_rehearsal() {
@@ -422,8 +425,8 @@ pub async fn pool_status(
     let buffers = BufPool::new(KEEP_BYTES);
     let (members, _) = find_members(devices, &buffers).await;
     let options = WriteOptions {
-        foreign: Foreign::Taken,
         absent: Absent::Accepted,
+        ..Foreign::Taken.into()
     };
     let opened = WritablePool::open(members, options, &buffers).await;
     let mut pool = opened.map_err(|error| of_pool(&error))?;
