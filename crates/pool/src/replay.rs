@@ -50,8 +50,8 @@ impl FoundLog {
         self.blocks.iter().chain(&self.placed)
     }
 
-    /// Takes the records of a block; whether the log ends there. It does at the first that names a block which cannot be
-    /// read: records and blocks of one flush are written at the same time, and this flush was cut off.
+    /// Takes the records of a block; whether the log ends there. It does at the first that names a block which cannot
+    /// be read: records and blocks of one flush are written at the same time, and this flush was cut off.
     async fn take<D: Device>(
         &mut self,
         source: &Source<D>,

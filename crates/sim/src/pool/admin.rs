@@ -5,6 +5,7 @@
 
 use plexum_pool::{Now, PoolError, Task, WritablePool};
 
+use super::deed::Deed;
 use super::memory::{Begun, Frozen};
 use super::plan::Plan;
 use super::served::{Served, disk_of, new_member};
@@ -12,48 +13,6 @@ use crate::course::LifeEnd;
 use crate::world::Scene;
 use plexum_block::clock::Clock;
 use plexum_disks::disk::SimDisk;
-use plexum_disks::rng::Rng;
-
-/// One thing that is done. Numbers choose among what is there then.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
-    /// A snapshot of a volume.
-    Snapshot(usize),
-    /// One snapshot less.
-    DestroySnapshot(u64),
-    /// A volume goes back to its last snapshot.
-    Rollback(usize),
-    /// A volume that is made of a snapshot.
-    Clone(u64),
-    /// One of those less.
-    DestroyClone(u64),
-    /// A member is taken out.
-    Offline(usize),
-    /// All that were taken out come back.
-    Online,
-    /// A disk that nobody has takes the place of a member.
-    Replace(usize),
-    /// Everything is read and mended.
-    Scrub,
-}
-
-/// What a seed has an administrator do.
-pub(super) fn draw_deed(rng: &mut Rng, plan: &Plan) -> Deed {
-    let volume = rng.below(plan.volumes.len() as u64) as usize;
-    let slot = rng.below(plan.member_count() as u64) as usize;
-    let number = rng.below(1 << 16);
-    match rng.below(16) {
-        0..=4 => Deed::Snapshot(volume),
-        5..=6 => Deed::DestroySnapshot(number),
-        7..=8 => Deed::Rollback(volume),
-        9 => Deed::Clone(number),
-        10 => Deed::DestroyClone(number),
-        11 => Deed::Offline(slot),
-        12 => Deed::Online,
-        13..=14 => Deed::Replace(slot),
-        _ => Deed::Scrub,
-    }
-}
 
 /// What is done at the beginning of this life.
 pub(super) fn deeds_of(scene: &Scene<Served>) -> Vec<Deed> {
@@ -236,21 +195,13 @@ fn lost_slots(scene: &Scene<Served>, pool: &Pool) -> Vec<usize> {
         .collect()
 }
 
-/// Whether everything is there without these slots.
-pub(super) fn is_enough(plan: &Plan, lost: &[usize]) -> bool {
-    plan.spares().iter().all(|(slots, spare)| {
-        let lost = slots.clone().filter(|slot| lost.contains(slot));
-        lost.count() <= *spare
-    })
-}
-
 async fn offline(scene: &Scene<Served>, pool: &mut Pool, slot: usize) -> Done {
     let mut lost = lost_slots(scene, pool);
     if lost.contains(&slot) || !pool.members_behind().is_empty() {
         return Ok(None);
     }
     lost.push(slot);
-    if !is_enough(&scene.plan, &lost) {
+    if !scene.plan.is_enough(&lost) {
         return Ok(None);
     }
     let name = pool.members()[slot].name.clone();
@@ -286,7 +237,7 @@ async fn replace(scene: &Scene<Served>, pool: &mut Pool, slot: usize) -> Done {
     let mut lost = lost_slots(scene, pool);
     lost.retain(|lost| *lost != slot);
     // What is missing besides must not be needed while it is filled.
-    if !is_enough(&scene.plan, &lost) {
+    if !scene.plan.is_enough(&lost) {
         return Ok(None);
     }
     scene.memory.roles.borrow_mut()[slot] = Some(disk.number());

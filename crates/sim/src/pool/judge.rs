@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use plexum_pool::{MemberInfo, WritablePool, check_pool};
 use plexum_zfs::{DatasetName, OpenOptions, Pool, find_members};
 
-use super::admin::is_enough;
 use super::image::{Image, at_once};
 use super::memory::{Begun, Frozen};
 use super::plan::Plan;
@@ -86,7 +85,7 @@ fn spared(scene: &Scene<Served>, rng: &mut Rng) -> Vec<usize> {
     let mut hidden = Vec::new();
     for slot in order {
         lost.push(slot);
-        if is_enough(&scene.plan, &lost) {
+        if scene.plan.is_enough(&lost) {
             hidden.push(slot);
         } else {
             lost.pop();

@@ -4,6 +4,7 @@
 //! and read behind the pool's back (`judge`), with all of them and without those that it can spare.
 
 mod admin;
+mod deed;
 mod image;
 mod judge;
 mod memory;

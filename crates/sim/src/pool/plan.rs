@@ -8,7 +8,7 @@ use std::fmt;
 use plexum_pool::GroupKind;
 use plexum_pool::mutant::Mutant;
 
-use super::admin::{Deed, draw_deed};
+use super::deed::{Deed, draw_deed};
 use crate::course::{Course, LifeEnd, Load, RESTS_NS, Shortage, Wish, draw_nested};
 use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::Fault;
@@ -194,6 +194,14 @@ impl Plan {
         self.groups.iter().map(|(_, count)| count).sum()
     }
 
+    /// Whether everything is there without these slots.
+    pub(super) fn is_enough(&self, lost: &[usize]) -> bool {
+        self.spares().iter().all(|(slots, spare)| {
+            let lost = slots.clone().filter(|slot| lost.contains(slot));
+            lost.count() <= *spare
+        })
+    }
+
     /// By group: its slots, and how many of them it can do without.
     #[must_use]
     pub fn spares(&self) -> Vec<(std::ops::Range<usize>, usize)> {
@@ -272,7 +280,7 @@ impl Plan {
             let hides = hides.then(|| rng.below(self.member_count() as u64) as usize);
             let deeds = match rng.chance(1, 3) {
                 true => (0..rng.between(1, 3))
-                    .map(|_| draw_deed(rng, self))
+                    .map(|_| draw_deed(rng, (self.volumes.len(), self.member_count())))
                     .collect(),
                 false => Vec::new(),
             };

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::admin::is_enough;
+use super::admin::{carry_out, deeds_of};
 use super::judge;
 use super::plan::Plan;
 use super::served::{Served, make};
@@ -34,7 +34,13 @@ impl Rules for Served {
             let made = make(context, &scene.plan, &disks).await;
             made.map_err(|error| Refusal::Other(error.to_string()))?;
         }
-        let begun = Served::begin(context, scene, &disks).await;
+        let begun = Served::begin(context, scene, &disks, async |pool| {
+            for deed in deeds_of(scene) {
+                carry_out(scene, pool, &deed).await?;
+            }
+            Ok(())
+        })
+        .await;
         begun.map_err(|error| Refusal::Other(error.to_string()))
     }
 
@@ -142,5 +148,5 @@ fn survives(scene: &Scene<Served>, disk: u32) -> bool {
     let slots = roles.iter().enumerate();
     let lost = slots.filter(|(_, role)| role.is_none_or(|disk| bad.contains(&disk)));
     let lost: Vec<usize> = lost.map(|(slot, _)| slot).collect();
-    is_enough(&scene.plan, &lost)
+    scene.plan.is_enough(&lost)
 }

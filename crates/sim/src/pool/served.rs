@@ -13,7 +13,6 @@ use plexum_pool::{
 };
 use plexum_zfs::{MemberState, NamedDevice, find_members};
 
-use super::admin;
 use super::memory::PoolMemory;
 use super::plan::Plan;
 use crate::members::{device_name, disk_named};
@@ -111,17 +110,16 @@ pub(super) async fn open(
 }
 
 impl Served {
-    /// Opens what is on these disks, does what the administrator wants, and serves it.
+    /// Opens what is on these disks, has it managed, and serves it.
     pub(super) async fn begin(
         context: &Context,
         scene: &Scene<Served>,
         disks: &[SimDisk],
+        manage: impl AsyncFnOnce(&mut WritablePool<SimDisk>) -> Result<(), PoolError>,
     ) -> Result<Self, PoolError> {
         let (plan, memory) = (&scene.plan, &scene.memory);
         let mut pool = open(context, plan, disks).await?;
-        for deed in admin::deeds_of(scene) {
-            admin::carry_out(scene, &mut pool, &deed).await?;
-        }
+        manage(&mut pool).await?;
         pool.begin(context.clock.wall_seconds()).await?;
         memory.committed_txg.set(pool.txg());
         let live = Rc::new(LivePool::new(
