@@ -88,7 +88,7 @@ impl Moving {
         let status = self.service.array.status()?;
         let is_so = |change: Change| match &status[change.field] {
             Value::String(text) => text == change.value,
-            other => other.to_string() == change.value,
+            other => format!("{other}") == change.value,
         };
         let has_jobs = status["jobs"]
             .as_array()
