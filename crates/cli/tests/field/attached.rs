@@ -100,12 +100,12 @@ fn stop_is_refused_while_a_volume_is_attached_or_has_clients_and_names_them() {
 fn flags(pid: u64) -> Vec<(String, u64)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let read = |task: fs::DirEntry| {
-        let text = fs::read_to_string(task.path().join("stat")).unwrap();
+        let text = fs::read_to_string(task.path().join("stat")).ok()?; // a thread may have ended meanwhile
         let (name, rest) = text.rsplit_once(") ").unwrap();
         let flags = rest.split(' ').nth(6).unwrap().parse().unwrap();
-        (name.to_owned(), flags)
+        Some((name.to_owned(), flags))
     };
-    tasks.map(read).collect()
+    tasks.filter_map(read).collect()
 }
 
 /// Whether this process has CAP_SYS_RESOURCE, number 24.
