@@ -252,7 +252,7 @@ fn survives(scene: &Scene<Array>, bad: &BTreeSet<u32>) -> bool {
         false => plan.tolerates(),
     };
     let is_within = of_old <= plan.before.tolerates() && lost.len() <= tolerated;
-    is_within && !(array.is_doubtful() && !lost.is_empty())
+    is_within && (lost.is_empty() || !array.is_doubtful())
 }
 
 /// Whether some row lacks a block: a crash may take what its parity stood for.
