@@ -334,14 +334,19 @@ impl Array {
 
     /// Waits until nothing runs in the background.
     pub fn settle(&self) -> Result<(), String> {
+        self.wait_until("the end of jobs", is_idle)
+    }
+
+    /// Waits until the status says so.
+    pub fn wait_until(&self, what: &str, says_so: impl Fn(&Value) -> bool) -> Result<(), String> {
         let mut status = Value::Null;
         for _ in 0..POLLS_MAX {
             status = self.status()?;
-            if status["jobs"].as_array().is_some_and(Vec::is_empty) {
+            if says_so(&status) {
                 return Ok(());
             }
         }
-        Err(format!("waited in vain for the end of jobs: {status}"))
+        Err(format!("waited in vain for {what}: {status}"))
     }
 
     /// Copies and parity must agree everywhere.
@@ -353,6 +358,11 @@ impl Array {
             && report["skipped_bytes"] == 0;
         is_whole.then_some(()).ok_or(format!("scrub: {text}"))
     }
+}
+
+/// Whether nothing runs in the background, by a status.
+pub fn is_idle(status: &Value) -> bool {
+    status["jobs"].as_array().is_some_and(Vec::is_empty)
 }
 
 fn first_line(process: &mut Process) -> Result<String, String> {

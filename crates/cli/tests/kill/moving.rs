@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use super::array::{Array, Change};
+use super::array::{Array, Change, is_idle};
 use super::course::{Counts, Plan};
 use super::load::Load;
 use super::service::Service;
@@ -17,9 +17,6 @@ const PACE: &str = "set nas rebuild-min=3M rebuild-max=3M";
 
 /// Requests while a member is lost.
 const REQUESTS: u64 = 150;
-
-/// Polls before a shape that should come does not; each starts a program.
-const POLLS_MAX: usize = 20_000;
 
 /// A volume on its course.
 pub struct Moving {
@@ -57,7 +54,7 @@ impl Moving {
     }
 
     fn round(&mut self) -> Result<(), String> {
-        if self.is_at_rest()? {
+        if self.is_at_rest(&self.service.array.status()?) {
             self.begin()?;
         }
         let nested = self.service.dice.below(3);
@@ -84,16 +81,12 @@ impl Moving {
     }
 
     /// Whether the last change is done, all of it.
-    fn is_at_rest(&self) -> Result<bool, String> {
-        let status = self.service.array.status()?;
+    fn is_at_rest(&self, status: &Value) -> bool {
         let is_so = |change: Change| match &status[change.field] {
             Value::String(text) => text == change.value,
             other => format!("{other}") == change.value,
         };
-        let has_jobs = status["jobs"]
-            .as_array()
-            .is_none_or(|jobs| !jobs.is_empty());
-        Ok(!has_jobs && self.change().is_none_or(is_so))
+        is_idle(status) && self.change().is_none_or(is_so)
     }
 
     fn begin(&mut self) -> Result<(), String> {
@@ -107,27 +100,16 @@ impl Moving {
     /// Lets the rows move to their end.
     fn settle(&self) -> Result<(), String> {
         self.service.array.done("set nas rebuild-max=0")?;
-        for _ in 0..POLLS_MAX {
-            if self.is_at_rest()? {
-                return Ok(());
-            }
-        }
-        let status = self.service.array.status()?;
-        Err(format!("waited in vain for {:?}: {status}", self.change()))
+        let what = format!("{:?}", self.change());
+        let array = &self.service.array;
+        array.wait_until(&what, |status| self.is_at_rest(status))
     }
 
     /// Waits until nothing is in doubt any more after a crash: without that a loss may cost what was being written.
     fn agree(&self) -> Result<(), String> {
-        for _ in 0..POLLS_MAX {
-            let status = self.service.array.status()?;
-            if status["bitmap"]["doubtful_regions"].as_u64().unwrap_or(0) == 0 {
-                return Ok(());
-            }
-        }
-        let status = self.service.array.status()?;
-        Err(format!(
-            "waited in vain until nothing is in doubt: {status}"
-        ))
+        let doubt = |status: &Value| status["bitmap"]["doubtful_regions"].as_u64().unwrap_or(0);
+        let array = &self.service.array;
+        array.wait_until("the end of doubt", |status| doubt(status) == 0)
     }
 
     fn end(&mut self) -> Result<(), String> {

@@ -37,7 +37,7 @@ pub(crate) fn answer(host: &Rc<Host>, ask: Ask) {
         Request::Rehearse { volume, action } => {
             change(host, &volume, action, Doing::Rehearsal, ask);
         }
-        simple => match is_between(host, &simple) {
+        simple => match between(host, &simple) {
             None => ask.answer(look(host, &simple).map_err(Problem::from)),
             Some(hosted) => {
                 let looking = Rc::clone(host);
@@ -57,7 +57,7 @@ pub(crate) fn not_the_daemon() -> Problem {
 }
 
 /// The volume whose counters are asked for, when it is being opened again: then whoever asks waits until it is.
-fn is_between(host: &Rc<Host>, request: &Request) -> Option<Rc<Hosted>> {
+fn between(host: &Rc<Host>, request: &Request) -> Option<Rc<Hosted>> {
     let (Request::Stats { volume, .. } | Request::Requests { volume }) = request else {
         return None;
     };
