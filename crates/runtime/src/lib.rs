@@ -132,6 +132,8 @@ pub(crate) enum Reactor {
 /// What a runtime's thread shares: reactor, I/O slots, timers.
 pub(crate) struct Core {
     reactor: Reactor,
+    /// The ring has served a device of the kernel: see [`ublk`].
+    has_devices: Cell<bool>,
     slots: RefCell<Slots>,
     timers: RefCell<Timers>,
     status: IoStatus,
@@ -230,6 +232,11 @@ const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
 impl Drop for Core {
     /// Lets transfers in flight end, because they use the memory of their slots.
     fn drop(&mut self) {
+        if let Reactor::Uring(ring) = &self.reactor
+            && self.has_devices.get()
+        {
+            ring.close_with_process();
+        }
         for key in self.slots.borrow().waiting_for_readiness() {
             if let Reactor::Uring(ring) = &self.reactor {
                 ring.cancel(key);
@@ -348,6 +355,7 @@ impl Runtime {
         let executor = Executor::new(Fifo);
         executor.set_notifier(move || wake.signal());
         let core = Core {
+            has_devices: Cell::new(false),
             reactor,
             slots: RefCell::default(),
             timers: RefCell::default(),

@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
@@ -95,6 +95,17 @@ impl Uring {
                 .build()
                 .user_data(CANCEL),
         );
+    }
+
+    /// The ring stays open until the process has ended, even when this is dropped.
+    pub(crate) fn close_with_process(&self) {
+        let ring = self.ring.borrow();
+        // SAFETY: the descriptor is the ring's, which is borrowed here.
+        let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
+        // Without descriptors it is closed earlier, which is worse only for a device that is used at that moment.
+        if let Ok(fd) = fd.try_clone_to_owned() {
+            std::mem::forget(fd);
+        }
     }
 
     fn push(&self, entry: squeue::Entry) {

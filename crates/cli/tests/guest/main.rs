@@ -114,11 +114,15 @@ cases! {
     a_server_that_is_told_to_end_leaves_a_mounted_device_to_the_next r#"
         new 1 24M a b
         serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m; random m/data 16; sum=$(sha256sum <m/data)
-        kill -TERM $SERVER; gone $SERVER
-        [ -b $DEV ] || die "the device is gone"
-        { cp m/data m/other; sync m/other; } & writer=$!
-        serve a b; wait $writer || die "the writer failed"
-        is data "$(sha256sum <m/other)" "$sum"
+        for round in $(seq $KILLS); do
+          { cp m/data m/before; sync m/before; } & before=$! # which the device has under way then
+          kill -TERM $SERVER; gone $SERVER
+          [ -b $DEV ] || die "the device is gone"
+          { cp m/data m/other; sync m/other; } & writer=$!
+          serve a b; wait $before || die "round $round: the first writer failed"
+          wait $writer || die "round $round: the writer failed"
+          is data "$(sha256sum <m/other)" "$sum"
+        done
         exits 0 plexum status nas; says "$DEV   (1 client)"
         umount m
         kill -TERM $SERVER; gone $SERVER; nothing_left

@@ -52,6 +52,7 @@ impl DeviceQueue {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(failed)?;
         let descriptors = Descriptors::map(&file, info.depth).map_err(failed)?;
+        handle.core.has_devices.set(true);
         Ok(Self {
             core: Rc::clone(&handle.core),
             file: Arc::new(file.into()),
