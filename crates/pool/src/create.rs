@@ -23,7 +23,7 @@ use crate::state::{ConfigState, Landmarks, WritablePool};
 use crate::tree::Source;
 
 /// The first transaction group of a pool.
-const FIRST_TXG: u64 = 4;
+pub(crate) const FIRST_TXG: u64 = 4;
 /// Version of the format: what a pool can do is said by features, of which a new one has none.
 const FEATURES_VERSION: u64 = 5000;
 /// Type of the object set of a file system, and of the pool's own.
@@ -356,23 +356,27 @@ async fn plant_origin<D: Device>(
 }
 
 /// All metaslabs of all plexes, empty.
-pub(crate) fn metaslabs<D: Device>(ground: &Ground<D>) -> BTreeMap<(u32, u64), Metaslab> {
-    let mut all = BTreeMap::new();
-    for plex in ground.plexes.values() {
-        let shift = metaslab_shift(plex.size_bytes);
-        for number in 0..plex.size_bytes >> shift {
-            let range: Range<u64> = number << shift..(number + 1) << shift;
-            all.insert(
-                (plex.id, number),
-                Metaslab::new(plex.id, number, range, plex.ashift),
-            );
-        }
-    }
-    all
+fn metaslabs<D: Device>(ground: &Ground<D>) -> BTreeMap<(u32, u64), Metaslab> {
+    ground.plexes.values().flat_map(metaslabs_of).collect()
+}
+
+/// The metaslabs of a plex, empty.
+pub(crate) fn metaslabs_of<D: Device>(plex: &PlexGround<D>) -> Vec<((u32, u64), Metaslab)> {
+    let shift = metaslab_shift(plex.size_bytes);
+    let one = |number: u64| {
+        let range: Range<u64> = number << shift..(number + 1) << shift;
+        let empty = Metaslab::new(plex.id, number, range, plex.ashift);
+        ((plex.id, number), empty)
+    };
+    (0..plex.size_bytes >> shift).map(one).collect()
 }
 
 /// Whether the members of a group can be ones of a pool with such sectors.
-fn check_group<D: Device>(id: u32, group: &NewGroup<D>, ashift: u32) -> Result<(), PoolError> {
+pub(crate) fn check_group<D: Device>(
+    id: u32,
+    group: &NewGroup<D>,
+    ashift: u32,
+) -> Result<(), PoolError> {
     let count = group.members.len();
     let (fewest, is_single) = (group.kind.members_min(), group.kind == GroupKind::Single);
     if count < fewest || is_single && count != 1 || count > 255 {
@@ -397,7 +401,7 @@ fn check_group<D: Device>(id: u32, group: &NewGroup<D>, ashift: u32) -> Result<(
     Ok(())
 }
 
-fn new_plex<D: Device>(
+pub(crate) fn new_plex<D: Device>(
     id: u32,
     group: NewGroup<D>,
     ashift: u32,
@@ -450,10 +454,10 @@ fn new_plex<D: Device>(
 }
 
 /// An identity.
-struct Guid(u64);
+pub(crate) struct Guid(pub u64);
 
 /// A member in the configuration.
-fn leaf_list<D>(member: &NewMember<D>, number: u64, guid: &Guid) -> NvList {
+pub(crate) fn leaf_list<D>(member: &NewMember<D>, number: u64, guid: &Guid) -> NvList {
     let mut list = NvList::default();
     list.put_text("type", if member.is_disk { "disk" } else { "file" });
     list.put_number("id", number);
