@@ -1,6 +1,7 @@
 //! A pool that is served: its volumes, who asks about them, and the end.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use plexum_block::wait::join_all;
 use plexum_front::client::Leave;
@@ -26,6 +27,9 @@ use crate::problem::{Code, Problem};
 use crate::runtime_dir::check_socket_path;
 use crate::serve_dataset::DatasetRequest;
 use crate::volume::status::{JSON_VERSION, VolumeStatus};
+
+/// What was written reaches a root within this time, as with OpenZFS (`zfs_txg_timeout`).
+const COMMIT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A pool that is served.
 pub(crate) struct PoolServed {
@@ -88,16 +92,20 @@ impl PoolServed {
         Ok(())
     }
 
-    /// Gives members that are there what they missed, while clients come and go.
+    /// Gives members that are there what they missed, while clients come and go, and commits in time what they write.
     pub(crate) fn start_upkeep(&self) {
         let Some(live) = self.live.clone() else {
             return;
         };
-        let task = self.handle.spawn(async move {
-            // What stands in the way is in the status; the volume is served all the same.
+        let committed = Rc::clone(&live);
+        // What stands in the way of both is in the status, and in what clients are answered.
+        let upkeep = async move {
             let _ = live.make_good().await;
-        });
-        drop(task);
+        };
+        let commits = async move {
+            let _ = committed.commit_in_time(COMMIT_LIMIT).await;
+        };
+        let (_made_good, _committed) = (self.handle.spawn(upkeep), self.handle.spawn(commits));
     }
 
     /// The status of a volume.
