@@ -20,8 +20,8 @@ use plexum_format::zfs::{DATA_OFFSET_BYTES, Dva, LABEL_BYTES, NvList, PlexKind, 
 use plexum_layout::RaidzGeometry;
 use plexum_zfs::{Missed, stripe_columns};
 
-use crate::create::FIRST_TXG;
 use crate::error::PoolError;
+use crate::numbers::FIRST_TXG;
 
 /// Longest write to a member: what is adjacent is joined up to this.
 const RUN_BYTES_MAX: usize = 1 << 20;

@@ -7,7 +7,9 @@
 use plexum_block::device::Device;
 use plexum_format::zfs::{NvList, NvValue};
 
-use crate::create::{GroupKind, NewGroup, check_group, metaslabs_of, new_plex};
+use crate::create::{
+    GroupKind, NewGroup, check_count, check_group, check_member_size, metaslabs_of, new_plex,
+};
 use crate::dsl::{kind, object};
 use crate::error::PoolError;
 use crate::missed::plexes_mut;
@@ -32,12 +34,7 @@ impl<D: Device> WritablePool<D> {
     /// # Errors
     /// `Refused` when it can do without another number of members than the groups that there are, or is of another
     /// kind, and that was not accepted.
-    pub fn check_mixed(
-        &self,
-        kind: GroupKind,
-        count: usize,
-        mixed: Mixed,
-    ) -> Result<(), PoolError> {
+    fn check_mixed(&self, kind: GroupKind, count: usize, mixed: Mixed) -> Result<(), PoolError> {
         if mixed == Mixed::Accepted {
             return Ok(());
         }
@@ -61,10 +58,27 @@ impl<D: Device> WritablePool<D> {
         Ok(())
     }
 
+    /// Whether members of these names and sizes can become a group.
+    ///
+    /// # Errors
+    /// Those of [`add_group`](Self::add_group) that are known before anything is written.
+    pub fn check_add(
+        &self,
+        kind: GroupKind,
+        members: &[(&str, u64)],
+        mixed: Mixed,
+    ) -> Result<(), PoolError> {
+        check_count(kind, members.len())?;
+        let mut sizes = members.iter();
+        sizes.try_for_each(|(name, size_bytes)| check_member_size(name, *size_bytes))?;
+        self.check_mixed(kind, members.len(), mixed)
+    }
+
     /// Adds a group; committed when this returns.
     ///
     /// # Errors
-    /// As [`check_mixed`](Self::check_mixed), and for members that cannot be; the pool stays what it was.
+    /// `Refused` when it is of another kind than the groups that there are, or can do without another number of
+    /// members, and that was not accepted; for members that cannot be. The pool stays what it was.
     pub async fn add_group(
         &mut self,
         group: NewGroup<D>,

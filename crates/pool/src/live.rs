@@ -4,8 +4,8 @@
 //! - a flush is answered after a commit, or what the intent logs need instead of one, that began when everything
 //!   answered before it was in memory;
 //! - what waits for a commit never takes more memory than the limit: a write that would exceed it commits first;
-//! - while [`LivePool::commit_in_time`] runs, nothing waits for a root for longer than its limit, whether it was flushed
-//!   into an intent log or not: so an importer has little to replay, and who never flushes loses little;
+//! - while [`LivePool::commit_in_time`] runs, nothing waits for a root for longer than its limit, in an intent log or
+//!   not: so an importer has little to replay, and who never flushes loses little;
 //! - requests have the pool one after another.
 
 use std::cell::{Cell, RefCell};

@@ -13,12 +13,12 @@ use std::rc::Rc;
 use plexum_block::device::Device;
 use plexum_format::zfs::{NvList, NvValue};
 
-use crate::create::{FIRST_TXG, Guid, NewMember, leaf_list, tree_guids};
+use crate::create::{Guid, NewMember, leaf_list, tree_guids};
 use crate::error::PoolError;
 use crate::ground::Leaf;
 use crate::members::{Place, clear_labels};
 use crate::missed::plex_mut;
-use crate::numbers::Identities;
+use crate::numbers::{FIRST_TXG, Identities};
 use crate::snapshot::Now;
 use crate::state::{ConfigState, WritablePool};
 use crate::txgs::MissedTxgs;
@@ -62,7 +62,8 @@ impl<D: Device> WritablePool<D> {
     /// returns. What it lacks it has to be given by a [`walk`](Self::walk); then the next commit says that it has all.
     ///
     /// # Errors
-    /// `Refused` when there is no such member, it is of RAID-Z, or the new one is too small: the pool stays what it was.
+    /// `Refused` when there is no such member, it is of RAID-Z, or the new one is too small: the pool stays what it
+    /// was.
     pub async fn attach(
         &mut self,
         member: &str,

@@ -84,7 +84,8 @@ pub fn detach(args: &MemberChange, common: &Common, screen: &Screen) -> Outcome 
 /// Runs `pool add`.
 ///
 /// # Errors
-/// `Usage` for other than one group; `WouldDestroy` when something is on new members; of opening; why it cannot be done.
+/// `Usage` for other than one group; `WouldDestroy` when something is on new members; of opening; why it cannot be
+/// done.
 pub fn add(args: &Add, common: &Common, screen: &Screen) -> Outcome {
     let mut groups = groups(&args.group);
     let (Some((kind, words)), true) = (groups.pop(), groups.is_empty()) else {
@@ -109,13 +110,19 @@ pub fn add(args: &Add, common: &Common, screen: &Screen) -> Outcome {
         false => Mixed::Refused,
     };
     carry_out(change, &asked, async |handle, pool, now| {
-        let checked = pool.check_mixed(kind, words.len(), mixed);
-        let hint = "to add it all the same:   --mixed";
-        problem(checked).map_err(|problem| problem.hint(hint))?;
         let mut planned = Vec::new();
         for word in &words {
             planned.push(PlannedMember::prepare(handle, word, size).await?);
         }
+        let members = planned.iter();
+        let members: Vec<(&str, u64)> = members
+            .map(|one| (one.member.as_str(), one.size_bytes))
+            .collect();
+        let checked = pool.check_add(kind, &members, mixed);
+        problem(checked).map_err(|problem| match mixed {
+            Mixed::Refused => problem.hint("another kind of group is added with:   --mixed"),
+            Mixed::Accepted => problem,
+        })?;
         if is_dry {
             return Ok(json!({}));
         }
