@@ -97,8 +97,8 @@ impl<D: Device + 'static> Pool<D> {
     }
 
     /// The same pool in which a plex, by its number, is this one, whether there was one of that number or not; members
-    /// of it that are new are given with it. Nothing is kept of what was read before. `None`: the number is too large, or
-    /// the pool has no member at all.
+    /// of it that are new are given with it. Nothing is kept of what was read before. `None`: the number is too large,
+    /// or the pool has no member at all.
     #[must_use]
     pub fn with_plex(&self, config: PlexConfig, new: &[Successor<D>]) -> Option<Self> {
         let all = self.blocks.plexes.values();
