@@ -355,16 +355,16 @@ pub struct Serve {
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
     /// Also listen for NVMe over TCP, for hosts that attach it as a disk; its usual port is 4420
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "dataset")]
+    #[arg(long, value_name = "ADDR:PORT")]
     pub nvme: Option<String>,
     /// With --nvme: let only this host in, by its name (NQN); may be repeated [default: all that reach the address]
     #[arg(long, value_name = "NQN", requires = "nvme")]
     pub allow_host: Vec<String>,
     /// Also make it a block device, /dev/plexum/NAME (Linux 6.5 or newer, as root)
-    #[arg(long, conflicts_with = "dataset")]
+    #[arg(long)]
     pub ublk: bool,
     /// Also let one virtual machine have it as a disk: the vhost-user-blk socket for QEMU and others
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["dataset", "scan"])]
+    #[arg(long, value_name = "PATH", conflicts_with = "scan")]
     pub vhost_user: Option<PathBuf>,
     /// Fail a member that has not answered for so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]

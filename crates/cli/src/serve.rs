@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use plexum_daemon::assembly::AssembleRequest;
+use plexum_daemon::assembly::{AssembleRequest, DeviceWish};
 use plexum_daemon::control::{Action, OpenRequest};
 use plexum_daemon::create::check_name;
 use plexum_daemon::memory::{self, StateDir};
@@ -200,7 +200,7 @@ fn run_datasets(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
     }
     if args.listen.is_some() || !args.scan.is_empty() || args.write && args.txg.is_some() {
         return Err(usage(
-            "--dataset goes with members, --name, --socket, and --txg or --write only",
+            "--dataset goes without --listen and --scan, and with --txg or --write",
         ));
     }
     let request = DatasetRequest {
@@ -214,6 +214,12 @@ fn run_datasets(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
         trust: args.trust.into(),
         name: args.name.clone(),
         socket: args.socket.clone(),
+        nvme: nvme(args)?,
+        vhost_user: args.vhost_user.clone(),
+        device: match args.ublk {
+            true => DeviceWish::Make,
+            false => DeviceWish::TakeOver,
+        },
         io: io_choice(&args.io)?,
         spin: spin(args.spin),
         memory_bytes: args

@@ -9,6 +9,7 @@ pub mod claims;
 pub mod config;
 pub mod control;
 pub mod create;
+mod dataset;
 pub mod date;
 pub mod disk;
 pub mod doctor;

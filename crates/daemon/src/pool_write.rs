@@ -8,7 +8,7 @@ use std::rc::Rc;
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
 use plexum_pool::{
-    Absent, CheckReport, Foreign, GroupKind, NewGroup, NewMember, NewPool, Now, PoolError,
+    Absent, CheckReport, Foreign, GroupKind, Mixed, NewGroup, NewMember, NewPool, Now, PoolError,
     UpkeepReport, WritablePool, WriteOptions, check_pool, check_pool_name, group_bytes,
 };
 use plexum_runtime::Handle;
@@ -267,6 +267,52 @@ pub async fn replace_member(
         };
         let replaced = pool.replace(old, new, now, tell).await;
         replaced.map_err(|error| of_pool(&error))
+    };
+    let result = result.await;
+    result.inspect_err(|_| remove_files(&made))
+}
+
+/// Makes a member a side of a mirror; a file that was made for it is removed again when that fails.
+///
+/// # Errors
+/// Of making the file; those of [`WritablePool::attach`].
+pub async fn attach_member(
+    handle: &Handle,
+    pool: &mut WritablePool<AnyDevice>,
+    side: &str,
+    new: PlannedMember,
+    now: Now,
+) -> Result<(), Problem> {
+    let mut made = Vec::new();
+    let result = async {
+        let new = new.make(handle, &mut made).await?;
+        let attached = pool.attach(side, new, now).await;
+        attached.map_err(|error| of_pool(&error))
+    };
+    let result = result.await;
+    result.inspect_err(|_| remove_files(&made))
+}
+
+/// Adds a group to a pool; files that were made for it are removed again when that fails.
+///
+/// # Errors
+/// Of making the files; those of [`WritablePool::add_group`].
+pub async fn add_group(
+    handle: &Handle,
+    pool: &mut WritablePool<AnyDevice>,
+    (kind, members): (GroupKind, Vec<PlannedMember>),
+    mixed: Mixed,
+    now: Now,
+) -> Result<(), Problem> {
+    let mut made = Vec::new();
+    let result = async {
+        let mut new = Vec::new();
+        for member in members {
+            new.push(member.make(handle, &mut made).await?);
+        }
+        let group = NewGroup { kind, members: new };
+        let added = pool.add_group(group, mixed, now).await;
+        added.map_err(|error| of_pool(&error))
     };
     let result = result.await;
     result.inspect_err(|_| remove_files(&made))

@@ -15,15 +15,13 @@ use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, PlexGround};
 use crate::mutant::DeliberateBug;
-use crate::numbers::{CONFIG_BLOCK_BYTES, Identities};
+use crate::numbers::{CONFIG_BLOCK_BYTES, FIRST_TXG, Identities};
 use crate::seed::Seed;
 use crate::set::SetState;
 use crate::space::{Metaslab, Space, metaslab_shift};
 use crate::state::{ConfigState, Landmarks, WritablePool};
 use crate::tree::Source;
 
-/// The first transaction group of a pool.
-const FIRST_TXG: u64 = 4;
 /// Version of the format: what a pool can do is said by features, of which a new one has none.
 const FEATURES_VERSION: u64 = 5000;
 /// Type of the object set of a file system, and of the pool's own.
@@ -356,38 +354,54 @@ async fn plant_origin<D: Device>(
 }
 
 /// All metaslabs of all plexes, empty.
-pub(crate) fn metaslabs<D: Device>(ground: &Ground<D>) -> BTreeMap<(u32, u64), Metaslab> {
-    let mut all = BTreeMap::new();
-    for plex in ground.plexes.values() {
-        let shift = metaslab_shift(plex.size_bytes);
-        for number in 0..plex.size_bytes >> shift {
-            let range: Range<u64> = number << shift..(number + 1) << shift;
-            all.insert(
-                (plex.id, number),
-                Metaslab::new(plex.id, number, range, plex.ashift),
-            );
-        }
+fn metaslabs<D: Device>(ground: &Ground<D>) -> BTreeMap<(u32, u64), Metaslab> {
+    ground.plexes.values().flat_map(metaslabs_of).collect()
+}
+
+/// The metaslabs of a plex, empty.
+pub(crate) fn metaslabs_of<D: Device>(plex: &PlexGround<D>) -> Vec<((u32, u64), Metaslab)> {
+    let shift = metaslab_shift(plex.size_bytes);
+    let one = |number: u64| {
+        let range: Range<u64> = number << shift..(number + 1) << shift;
+        let empty = Metaslab::new(plex.id, number, range, plex.ashift);
+        ((plex.id, number), empty)
+    };
+    (0..plex.size_bytes >> shift).map(one).collect()
+}
+
+/// Whether a group can have so many members.
+pub(crate) fn check_count(kind: GroupKind, count: usize) -> Result<(), PoolError> {
+    let (fewest, is_single) = (kind.members_min(), kind == GroupKind::Single);
+    if count < fewest || is_single && count != 1 || count > 255 {
+        return Err(PoolError::Refused(format!(
+            "it has {count} members; it needs at least {fewest}"
+        )));
     }
-    all
+    Ok(())
+}
+
+/// Whether OpenZFS takes a member of this size.
+pub(crate) fn check_member_size(name: &str, size_bytes: u64) -> Result<(), PoolError> {
+    if size_bytes < MEMBER_BYTES_MIN {
+        return Err(PoolError::Refused(format!(
+            "{name} has {size_bytes} bytes: a member of a pool has at least 64 MiB"
+        )));
+    }
+    Ok(())
 }
 
 /// Whether the members of a group can be ones of a pool with such sectors.
-fn check_group<D: Device>(id: u32, group: &NewGroup<D>, ashift: u32) -> Result<(), PoolError> {
-    let count = group.members.len();
-    let (fewest, is_single) = (group.kind.members_min(), group.kind == GroupKind::Single);
-    if count < fewest || is_single && count != 1 || count > 255 {
-        return Err(PoolError::Refused(format!(
-            "group {id} has {count} members; it needs at least {fewest}"
-        )));
-    }
+pub(crate) fn check_group<D: Device>(
+    id: u32,
+    group: &NewGroup<D>,
+    ashift: u32,
+) -> Result<(), PoolError> {
+    check_count(group.kind, group.members.len())
+        .map_err(|error| PoolError::Refused(format!("group {id}: {error}")))?;
     for member in &group.members {
         let (name, info) = (&member.name, member.device.info());
-        let (size, sector) = (info.size_bytes, info.sector_bytes);
-        if size < MEMBER_BYTES_MIN {
-            return Err(PoolError::Refused(format!(
-                "{name} has {size} bytes: a member of a pool has at least 64 MiB"
-            )));
-        }
+        check_member_size(name, info.size_bytes)?;
+        let sector = info.sector_bytes;
         if !(9..=13).contains(&ashift) || 1_u64 << ashift < u64::from(sector) {
             return Err(PoolError::Refused(format!(
                 "{name} has sectors of {sector} bytes: those of the pool (2^{ashift}) have to be as large, at most 8 KiB"
@@ -397,7 +411,7 @@ fn check_group<D: Device>(id: u32, group: &NewGroup<D>, ashift: u32) -> Result<(
     Ok(())
 }
 
-fn new_plex<D: Device>(
+pub(crate) fn new_plex<D: Device>(
     id: u32,
     group: NewGroup<D>,
     ashift: u32,
@@ -450,10 +464,10 @@ fn new_plex<D: Device>(
 }
 
 /// An identity.
-struct Guid(u64);
+pub(crate) struct Guid(pub u64);
 
 /// A member in the configuration.
-fn leaf_list<D>(member: &NewMember<D>, number: u64, guid: &Guid) -> NvList {
+pub(crate) fn leaf_list<D>(member: &NewMember<D>, number: u64, guid: &Guid) -> NvList {
     let mut list = NvList::default();
     list.put_text("type", if member.is_disk { "disk" } else { "file" });
     list.put_number("id", number);

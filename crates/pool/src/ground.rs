@@ -21,6 +21,7 @@ use plexum_layout::RaidzGeometry;
 use plexum_zfs::{Missed, stripe_columns};
 
 use crate::error::PoolError;
+use crate::numbers::FIRST_TXG;
 
 /// Longest write to a member: what is adjacent is joined up to this.
 const RUN_BYTES_MAX: usize = 1 << 20;
@@ -199,6 +200,13 @@ impl<D: Device> PlexGround<D> {
         self.leaves.iter().filter(|leaf| !leaf.is_in()).count()
     }
 
+    /// Members beside this one that are not written, or have nothing yet of what was there when they came.
+    fn lacking_count(&self, but: &Leaf<D>) -> usize {
+        let others = self.leaves.iter().filter(|leaf| leaf.guid != but.guid);
+        let is_lacking = |leaf: &&Leaf<D>| !leaf.is_in() || leaf.missed.has(FIRST_TXG);
+        others.filter(is_lacking).count()
+    }
+
     /// The parts of a block on the members: slot, offset in the data area, bytes.
     pub fn parts(
         &self,
@@ -319,7 +327,7 @@ impl<D: Device> Ground<D> {
     /// A member failed: it is out from now on, when the plex can spare it.
     fn lose(&self, plex: &PlexGround<D>, leaf: &Leaf<D>, error: IoError) -> Result<(), PoolError> {
         if leaf.is_in() {
-            if plex.out_count() >= plex.spare_count() {
+            if plex.lacking_count(leaf) >= plex.spare_count() {
                 return Err(io(leaf, error));
             }
             leaf.take_out(error.to_string(), self.txg.get());

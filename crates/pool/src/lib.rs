@@ -22,8 +22,10 @@ mod deadlist;
 mod dsl;
 mod error;
 mod ground;
+mod groups;
 mod live;
 mod log;
+mod member_maps;
 mod members;
 #[cfg(test)]
 #[path = "../tests/common/memory.rs"]
@@ -36,6 +38,7 @@ mod rename;
 mod replay;
 mod seed;
 mod set;
+mod sides;
 mod snapshot;
 mod space;
 mod space_map;
@@ -51,6 +54,7 @@ pub use create::{
     GroupKind, MEMBER_BYTES_MIN, NewGroup, NewMember, NewPool, check_pool_name, group_bytes,
 };
 pub use error::PoolError;
+pub use groups::Mixed;
 pub use live::{LivePool, LiveVolume};
 pub use log::Logged;
 pub use members::MemberInfo;

@@ -4,15 +4,18 @@
 //! - a flush is answered after a commit, or what the intent logs need instead of one, that began when everything
 //!   answered before it was in memory;
 //! - what waits for a commit never takes more memory than the limit: a write that would exceed it commits first;
+//! - while [`LivePool::commit_in_time`] runs, nothing waits for a root for longer than its limit, in an intent log or
+//!   not: so an importer has little to replay, and who never flushes loses little;
 //! - requests have the pool one after another.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
-use plexum_block::wait::{Mutex, yield_once};
+use plexum_block::wait::{Mutex, Signal, first, yield_once};
 
 use crate::error::PoolError;
 use crate::log::Logged;
@@ -33,6 +36,12 @@ pub struct LivePool<D, C> {
     /// Changes that were taken, and those of them that are durable.
     taken: Cell<u64>,
     durable: Cell<u64>,
+    /// Those of them that a root reaches.
+    rooted: Cell<u64>,
+    /// Nothing is to be written any more.
+    is_ended: Cell<bool>,
+    /// A change was taken, or it has ended.
+    changed: Signal,
     /// The members as they were at the last commit.
     members: RefCell<Vec<MemberInfo>>,
 }
@@ -60,6 +69,9 @@ impl<D: Device, C: Clock> LivePool<D, C> {
             pending_bytes_max,
             taken: Cell::new(0),
             durable: Cell::new(0),
+            rooted: Cell::new(0),
+            is_ended: Cell::new(false),
+            changed: Signal::new(),
         }
     }
 
@@ -85,8 +97,30 @@ impl<D: Device, C: Clock> LivePool<D, C> {
         let taken = self.taken.get();
         pool.commit(self.clock.wall_seconds()).await?;
         self.durable.set(taken);
+        self.rooted.set(taken);
         *self.members.borrow_mut() = pool.members();
         Ok(())
+    }
+
+    /// Commits what was taken, `limit` after the first of it came, again and again until [`export`](Self::export).
+    ///
+    /// # Errors
+    /// Those of [`WritablePool::commit`]; the pool is frozen then.
+    pub async fn commit_in_time(&self, limit: Duration) -> Result<(), PoolError> {
+        let has_ended = || self.is_ended.get();
+        let is_waiting = || self.taken.get() != self.rooted.get();
+        loop {
+            self.changed.until(|| has_ended() || is_waiting()).await;
+            first(self.clock.sleep(limit), self.changed.until(has_ended)).await;
+            if has_ended() {
+                return Ok(());
+            }
+            let commit = async |pool: &mut WritablePool<D>| match is_waiting() {
+                true => self.commit(pool).await,
+                false => Ok(()),
+            };
+            self.with(commit).await?;
+        }
     }
 
     /// The members as they were at the last commit.
@@ -158,6 +192,8 @@ impl<D: Device, C: Clock> LivePool<D, C> {
     /// # Errors
     /// Those of [`WritablePool::commit`].
     pub async fn export(&self) -> Result<(), PoolError> {
+        self.is_ended.set(true);
+        self.changed.notify();
         self.with(async |pool| pool.export(self.clock.wall_seconds()).await)
             .await
     }
@@ -238,6 +274,7 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
                 result = work(pool).await;
             }
             live.taken.set(live.taken.get() + 1);
+            live.changed.notify();
             result
         })
         .await

@@ -9,13 +9,13 @@
 use std::rc::Rc;
 
 use plexum_block::device::Device;
-use plexum_format::zfs::{LABEL_BYTES, label_offsets};
+use plexum_format::zfs::{LABEL_BYTES, PlexConfig, label_offsets};
 use plexum_zfs::Successor;
 
 use crate::create::{GroupKind, NewMember, group_bytes};
 use crate::error::PoolError;
 use crate::ground::Leaf;
-use crate::missed::{leaf_mut, leaf_of};
+use crate::missed::{leaf_mut, leaf_of, plex_of};
 use crate::mutant::Mutant;
 use crate::numbers::Identities;
 use crate::snapshot::Now;
@@ -24,7 +24,7 @@ use crate::txgs::MissedTxgs;
 use crate::upkeep::{Task, UpkeepReport};
 
 /// Where a member is: plex and slot.
-type Place = (u32, usize);
+pub(crate) type Place = (u32, usize);
 
 /// What is known of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl<D: Device> WritablePool<D> {
     }
 
     /// The member of this name, path or identity.
-    fn place_of_member(&self, word: &str) -> Result<Place, PoolError> {
+    pub(crate) fn place_of_member(&self, word: &str) -> Result<Place, PoolError> {
         let is_it = |leaf: &Leaf<D>| {
             let list = leaf_of(&self.config, leaf.guid);
             let path = list.and_then(|list| list.text("path"));
@@ -198,9 +198,6 @@ impl<D: Device> WritablePool<D> {
                 ),
             ));
         }
-        if !self.bug.is(Mutant::ReplacedMemberRead) {
-            self.read_from_successor(place)?;
-        }
         let word = if new.is_disk { "disk" } else { "file" };
         let list = leaf_mut(&mut self.config, old.guid);
         let list =
@@ -211,6 +208,9 @@ impl<D: Device> WritablePool<D> {
         ["offline", "devid", "phys_path", "not_present"]
             .iter()
             .for_each(|name| list.remove(name));
+        if !self.bug.is(Mutant::ReplacedMemberRead) {
+            self.read_as_configured(place.0, &[guid])?;
+        }
         self.guid_sum = self.guid_sum.wrapping_sub(old.guid).wrapping_add(guid);
         let before = self.missed.remove(&old.guid).unwrap_or_default();
         let missed = MissedTxgs {
@@ -225,21 +225,33 @@ impl<D: Device> WritablePool<D> {
         result
     }
 
-    /// From now on the member that has just come to this place is read, and the one before it is not.
-    fn read_from_successor(&mut self, place: Place) -> Result<(), PoolError> {
-        let leaf = self.leaf(place);
-        let Some((pool, device)) = self.source.pool.as_ref().zip(leaf.device.as_ref()) else {
+    /// From now on a plex is read as the configuration has it, members that have just come to it included.
+    pub(crate) fn read_as_configured(
+        &mut self,
+        plex_id: u32,
+        new: &[u64],
+    ) -> Result<(), PoolError> {
+        let Some(pool) = self.source.pool.as_ref() else {
             return Ok(());
         };
-        let successor = Successor {
-            name: leaf.name.clone(),
-            guid: leaf.guid,
-            device: Rc::clone(device),
-            place: leaf.place.clone(),
-            missed: leaf.missed.clone(),
+        let leaves = self.ground.plex(plex_id)?.leaves.iter();
+        let come = leaves.filter(|leaf| new.contains(&leaf.guid));
+        let successor = |leaf: &Leaf<D>| {
+            Some(Successor {
+                name: leaf.name.clone(),
+                guid: leaf.guid,
+                device: Rc::clone(leaf.device.as_ref()?),
+                place: leaf.place.clone(),
+                missed: leaf.missed.clone(),
+            })
         };
-        let pool = pool.with_successor(place, &successor);
-        let pool = pool.ok_or_else(|| PoolError::invalid(&leaf.name, "its place is not known"))?;
+        let new: Vec<Successor<D>> = come.filter_map(successor).collect();
+        let list = plex_of(&self.config, plex_id);
+        let list =
+            list.ok_or_else(|| PoolError::invalid("configuration", "a plex is not in it"))?;
+        let pool = pool.with_plex(PlexConfig::parse(list)?, &new);
+        let pool =
+            pool.ok_or_else(|| PoolError::invalid(&self.name, "a plex of it is not known"))?;
         self.source.pool = Some(Rc::new(pool));
         Ok(())
     }
@@ -253,7 +265,7 @@ impl<D: Device> WritablePool<D> {
         self.check_size(place, new, size_bytes)
     }
 
-    fn check_size(
+    pub(crate) fn check_size(
         &self,
         (plex_id, _): Place,
         name: &str,
@@ -273,7 +285,7 @@ impl<D: Device> WritablePool<D> {
         Ok(())
     }
 
-    fn check_new(&self, place: Place, new: &NewMember<D>) -> Result<(), PoolError> {
+    pub(crate) fn check_new(&self, place: Place, new: &NewMember<D>) -> Result<(), PoolError> {
         let plex = &self.ground.plexes[&place.0];
         let info = new.device.info();
         self.check_size(place, &new.name, info.size_bytes)?;
@@ -298,8 +310,8 @@ impl<D: Device> WritablePool<D> {
     }
 }
 
-/// A member that was replaced is none any more. Nothing depends on it: the pool does not know it.
-async fn clear_labels<D: Device>(leaf: &Leaf<D>) {
+/// A member that was replaced or detached is none any more. Nothing depends on it: the pool does not know it.
+pub(crate) async fn clear_labels<D: Device>(leaf: &Leaf<D>) {
     let Some(device) = &leaf.device else {
         return;
     };

@@ -188,6 +188,32 @@ pub(crate) fn leaf_of(config: &NvList, guid: u64) -> Option<&NvList> {
         .try_fold(root, |list, n| list.lists("children").get(*n))
 }
 
+/// A plex in the configuration.
+pub(crate) fn plex_of(config: &NvList, id: u32) -> Option<&NvList> {
+    let plexes = config.list("vdev_tree")?.lists("children");
+    plexes
+        .iter()
+        .find(|one| one.number("id") == Some(u64::from(id)))
+}
+
+/// A plex in the configuration, to be changed.
+pub(crate) fn plex_mut(config: &mut NvList, id: u32) -> Option<&mut NvList> {
+    let mut plexes = plexes_mut(config)?.iter_mut();
+    plexes.find(|one| one.number("id") == Some(u64::from(id)))
+}
+
+/// All plexes in the configuration, to be changed.
+pub(crate) fn plexes_mut(config: &mut NvList) -> Option<&mut Vec<NvList>> {
+    let root = match value_mut(config, "vdev_tree")? {
+        NvValue::List(root) => root,
+        _ => return None,
+    };
+    match value_mut(root, "children")? {
+        NvValue::Lists(children) => Some(children),
+        _ => None,
+    }
+}
+
 /// A member in the configuration, to be changed.
 pub(crate) fn leaf_mut(config: &mut NvList, guid: u64) -> Option<&mut NvList> {
     let path = path_of(config, guid)?;

@@ -15,6 +15,9 @@ pub(crate) const SET_VOLUME: u64 = 3;
 /// Where the block of an object set says what it is.
 pub(crate) const TYPE_OFFSET: usize = 704;
 
+/// The first transaction group of a pool.
+pub(crate) const FIRST_TXG: u64 = 4;
+
 /// Numbers out of a seed.
 pub(crate) struct Identities(pub u64);
 

@@ -29,7 +29,7 @@ pub enum StoredExtent {
     All,
 }
 
-/// A member that takes the place of another.
+/// A member that comes to a pool.
 pub struct Successor<D> {
     /// What messages call it.
     pub name: String,
@@ -96,34 +96,39 @@ impl<D: Device + 'static> Pool<D> {
         self.blocks.log_block(pointer).await
     }
 
-    /// The same pool with another member in a slot (plex and number); nothing is kept of what was read before. `None`:
-    /// there is no such slot.
+    /// The same pool in which a plex, by its number, is this one, whether there was one of that number or not; members
+    /// of it that are new are given with it. Nothing is kept of what was read before. `None`: the number is too large,
+    /// or the pool has no member at all.
     #[must_use]
-    pub fn with_successor(&self, place: (u32, usize), new: &Successor<D>) -> Option<Self> {
+    pub fn with_plex(&self, config: PlexConfig, new: &[Successor<D>]) -> Option<Self> {
         let all = self.blocks.plexes.values();
         let any = all.flat_map(|plex| plex.slots.iter().flatten()).next()?;
-        let successor = Rc::new(MemberState {
-            name: new.name.clone(),
-            label: Label {
-                guid: new.guid,
-                ..any.label.clone()
-            },
-            roots: Vec::new(),
-            device: Rc::clone(&new.device),
-            place: new.place.clone(),
-            missed: new.missed.clone(),
-            ..MemberState::clone(any)
-        });
+        let member = |new: &Successor<D>| {
+            Rc::new(MemberState {
+                name: new.name.clone(),
+                label: Label {
+                    guid: new.guid,
+                    ..any.label.clone()
+                },
+                roots: Vec::new(),
+                device: Rc::clone(&new.device),
+                place: new.place.clone(),
+                missed: new.missed.clone(),
+                ..MemberState::clone(any)
+            })
+        };
+        let number = u32::try_from(config.id).ok()?;
         let mut plexes = BTreeMap::new();
-        for (id, plex) in &self.blocks.plexes {
-            let mut config = plex.config.clone();
-            let mut members: Vec<_> = plex.slots.iter().flatten().cloned().collect();
-            if *id == place.0 {
-                config.slots.get_mut(place.1)?.first_mut()?.guid = new.guid;
-                members.push(Rc::clone(&successor));
-            }
-            plexes.insert(*id, Plex::new(config, &members));
+        for (id, plex) in self.blocks.plexes.iter().filter(|(id, _)| **id != number) {
+            let members: Vec<_> = plex.slots.iter().flatten().cloned().collect();
+            plexes.insert(*id, Plex::new(plex.config.clone(), &members));
         }
+        let before = self.blocks.plexes.get(&number);
+        let before = before
+            .into_iter()
+            .flat_map(|plex| plex.slots.iter().flatten().cloned());
+        let members: Vec<_> = before.chain(new.iter().map(member)).collect();
+        plexes.insert(number, Plex::new(config, &members));
         let mut blocks = Blocks::new(plexes);
         blocks.is_expanding = self.blocks.is_expanding;
         Some(Self {

@@ -65,6 +65,19 @@ pub enum PoolCommand {
         after_help = "Example:\n  plexum pool replace disks/b disks/new disks/a disks/b disks/c\n  plexum pool replace /old/b disks/new disks/a disks/c missing"
     )]
     Replace(Replace),
+    /// Make a new member a side of a mirror: beside a single member, or one more of a mirror
+    #[command(
+        after_help = "Example:\n  plexum pool attach disks/a disks/new disks/a\n  plexum pool attach disks/a disks/new disks/a disks/b"
+    )]
+    Attach(Attach),
+    /// Take a side out of its mirror for good, when another one is whole
+    #[command(after_help = "Example:\n  plexum pool detach disks/b disks/a disks/b")]
+    Detach(MemberChange),
+    /// Add a group of members; it cannot be taken out again
+    #[command(
+        after_help = "Example:\n  plexum pool add mirror disks/c disks/d --to disks/a disks/b\n  plexum pool add -n raidz1 d e f --to a b c"
+    )]
+    Add(Add),
     /// Compare everything that the pool says about itself: space, sums, counts; exit 1 when something is wrong
     #[command(after_help = "Example:\n  plexum pool check disk1 disk2 disk3")]
     Check(Check),
@@ -277,6 +290,46 @@ pub struct MemberChange {
     /// All members of the pool, in any order; `missing` for each that is gone
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
+}
+
+/// `plexum pool attach`.
+#[derive(clap::Args, Debug)]
+pub struct Attach {
+    /// A side of the mirror, or a single member: as it is given below, as the pool remembers it, or its identity
+    #[arg(value_name = "SIDE")]
+    pub old: String,
+    /// The one that comes: file, device or URI
+    #[arg(value_name = "NEW")]
+    pub new: String,
+    /// All members of the pool without the new one, in any order; `missing` for each that is gone
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// Make the new member as a sparse file of this size, when it does not exist
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub member_size: Option<u64>,
+    /// Overwrite what was found on the new member
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `plexum pool add`.
+#[derive(clap::Args, Debug)]
+pub struct Add {
+    /// The group, a word and its members: mirror, raidz1, raidz2 or raidz3; or one member alone
+    #[arg(value_name = "[KIND] MEMBER", required = true)]
+    pub group: Vec<String>,
+    /// All members that the pool has, in any order; `missing` for each that is gone
+    #[arg(long, value_name = "MEMBER", num_args = 1.., required = true)]
+    pub to: Vec<String>,
+    /// Although it is of another kind than the pool's groups, or can do without another number of members
+    #[arg(long)]
+    pub mixed: bool,
+    /// Make members that do not exist as sparse files of this size
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub member_size: Option<u64>,
+    /// Overwrite what was found on members
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `plexum pool replace`.

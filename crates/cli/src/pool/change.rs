@@ -20,31 +20,31 @@ use crate::output::{Screen, object};
 use crate::plan::{Force, Found, Plan};
 use crate::units::show_bytes;
 
-type Writable = WritablePool<AnyDevice>;
+pub(super) type Writable = WritablePool<AnyDevice>;
 
 /// A change that is not carried out yet.
-struct Change<'a> {
-    command: &'static str,
+pub(super) struct Change<'a> {
+    pub(super) command: &'static str,
     /// What it is about.
-    what: String,
+    pub(super) what: String,
     /// What is done, as a line for people.
-    done: String,
-    members: &'a [String],
+    pub(super) done: String,
+    pub(super) members: &'a [String],
     /// What is lost by it.
-    destroys: Vec<Found>,
-    details: Value,
+    pub(super) destroys: Vec<Found>,
+    pub(super) details: Value,
 }
 
 /// What a command was asked with.
-struct Asked<'a> {
-    common: &'a Common,
-    screen: &'a Screen,
-    force: Force,
+pub(super) struct Asked<'a> {
+    pub(super) common: &'a Common,
+    pub(super) screen: &'a Screen,
+    pub(super) force: Force,
 }
 
 /// Opens the pool, makes the change, exports the pool. In a dry run what would be refused is refused, and nothing is
 /// written.
-fn carry_out(
+pub(super) fn carry_out(
     change: Change<'_>,
     asked: &Asked<'_>,
     work: impl AsyncFnOnce(&Handle, &mut Writable, Now) -> Result<Value, Problem>,
@@ -99,7 +99,7 @@ fn carry_out(
     Ok(0)
 }
 
-fn problem<T>(result: Result<T, PoolError>) -> Result<T, Problem> {
+pub(super) fn problem<T>(result: Result<T, PoolError>) -> Result<T, Problem> {
     result.map_err(|error| of_pool(&error))
 }
 
@@ -124,7 +124,7 @@ pub fn snapshot(args: &Name, common: &Common, screen: &Screen) -> Outcome {
     })
 }
 
-fn asked<'a>(common: &'a Common, screen: &'a Screen) -> Asked<'a> {
+pub(super) fn asked<'a>(common: &'a Common, screen: &'a Screen) -> Asked<'a> {
     Asked {
         common,
         screen,
@@ -301,7 +301,7 @@ pub fn member(which: MemberWord, args: &MemberChange, common: &Common, screen: &
     )
 }
 
-fn tell_lost(report: &UpkeepReport, screen: &Screen) -> Value {
+pub(super) fn tell_lost(report: &UpkeepReport, screen: &Screen) -> Value {
     for lost in &report.lost {
         screen.note(lost);
     }

@@ -32,7 +32,7 @@ fn kind_of(word: &str) -> Option<GroupKind> {
 }
 
 /// Groups by their words.
-fn groups(words: &[String]) -> Vec<(GroupKind, Vec<String>)> {
+pub(super) fn groups(words: &[String]) -> Vec<(GroupKind, Vec<String>)> {
     let mut groups: Vec<(GroupKind, Vec<String>)> = Vec::new();
     for word in words {
         match (kind_of(word), groups.last_mut()) {

@@ -10,6 +10,7 @@ mod list;
 mod make;
 mod scrub;
 mod show;
+mod sides;
 mod status;
 
 use plexum_daemon::problem::{Code, Problem};
@@ -63,6 +64,9 @@ pub fn run(args: &PoolArgs, common: &Common, screen: &Screen) -> Outcome {
         PoolCommand::Offline(args) => change::member(MemberWord::Offline, args, common, screen),
         PoolCommand::Online(args) => change::member(MemberWord::Online, args, common, screen),
         PoolCommand::Replace(args) => change::replace(args, common, screen),
+        PoolCommand::Attach(args) => sides::attach(args, common, screen),
+        PoolCommand::Detach(args) => sides::detach(args, common, screen),
+        PoolCommand::Add(args) => sides::add(args, common, screen),
     }
 }
 

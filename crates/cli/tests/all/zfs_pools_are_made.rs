@@ -185,6 +185,53 @@ fn a_pool_lives_through_snapshots_a_lost_member_and_a_new_one() {
 }
 
 #[test]
+fn a_pool_gets_a_side_and_a_group_and_loses_a_side() {
+    let place = Place::new("zfs-sides");
+    std::fs::create_dir(place.file("d")).unwrap();
+    let done = |words: &str| {
+        let run = place.plexum(words);
+        assert_eq!(run.exit, 0, "{words}: {}{}", run.out, run.err);
+        run.out
+    };
+    done("pool create tank --member-size 96M d/a");
+    done("pool create-volume tank/vol 8M d/a");
+    let data = vec![7; 8 << 20];
+    std::fs::write(place.file("data"), &data).unwrap();
+    let (mut server, uri) = serve(&place, "--write --dataset tank/vol d/a");
+    assert_eq!(
+        place.tool("nbdcopy", &format!("--flush data {uri}")).exit,
+        0
+    );
+    done("stop vol");
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    let refused = place.plexum("pool detach d/a d/a");
+    assert!(refused.err.contains("the only one"), "{}", refused.err);
+    done("pool attach d/a d/b d/a --member-size 96M");
+    assert_sound(&place);
+    let status = done("pool status d/a d/b");
+    assert!(
+        status.contains("mirror") || status.contains("d/b"),
+        "{status}"
+    );
+    done("pool detach d/a d/a d/b");
+    // The one that is left holds everything; the other one is no member of anything.
+    std::fs::remove_file(place.file("d/a")).unwrap();
+    assert_served(&place, "--dataset tank/vol d/b", &data);
+    assert_sound(&place);
+    let refused = place.plexum("pool add mirror d/c d/e --to d/b --member-size 96M");
+    assert!(refused.err.contains("--mixed"), "{}", refused.err);
+    assert!(!place.file("d/c").exists(), "a refusal leaves no file");
+    done("pool add d/c --to d/b --member-size 96M");
+    assert_sound(&place);
+    assert_served(&place, "--dataset tank/vol d/b d/c", &data);
+    done("pool check d/b d/c");
+    let history = done("history");
+    for word in ["pool attach", "pool detach", "pool add"] {
+        assert!(history.contains(word), "{history}");
+    }
+}
+
+#[test]
 fn a_pool_is_made_served_written_checked_and_taken_up_again() {
     let place = Place::new("zfs-make");
     std::fs::create_dir(place.file("d")).unwrap();

@@ -288,6 +288,29 @@ pub const CASES: &[Case] = &[
         &["pool replace za.img zc.img za.img zb.img --member-size 64M"],
     ),
     case(
+        "pool attach",
+        &[
+            "pool attach za.img tiny.img za.img zb.img",
+            "pool attach za.img used.img za.img zb.img",
+            "pool attach nothere big.img za.img zb.img --force -y",
+        ],
+        &["pool attach za.img zc.img za.img zb.img --member-size 64M"],
+    ),
+    case(
+        "pool detach",
+        &["pool detach zp.img zp.img", "pool detach nothere za.img zb.img"],
+        &["pool detach za.img za.img zb.img"],
+    ),
+    case(
+        "pool add",
+        &[
+            "pool add zc.img --to za.img zb.img --member-size 64M",
+            "pool add mirror tiny.img zc.img --to za.img zb.img --member-size 64M",
+            "pool add mirror zc.img zd.img mirror ze.img zf.img --to za.img zb.img --member-size 64M",
+        ],
+        &["pool add mirror zc.img zd.img --to za.img zb.img --member-size 64M"],
+    ),
+    case(
         "gmirror",
         &[
             "gmirror remove nothere gm/a --in gm",

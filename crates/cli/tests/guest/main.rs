@@ -32,6 +32,7 @@ macro_rules! cases {
 }
 
 mod nvme;
+mod zfs;
 
 cases! {
     a_volume_becomes_a_device_with_its_size_and_shape r#"
@@ -309,11 +310,12 @@ static OUT: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let word = |name: &str, other: &str| std::env::var(name).unwrap_or_else(|_| other.to_owned());
     let mut script = format!(
-        "KILLS={}\n{FUNCTIONS}\n{MORE}\n{}\n",
+        "KILLS={}\n{FUNCTIONS}\n{MORE}\n{}\n{}\n",
         word("PLEXUM_KILLS", KILLS),
-        nvme::MORE
+        nvme::MORE,
+        zfs::MORE
     );
-    for (name, body) in CASES.iter().chain(nvme::CASES) {
+    for (name, body) in CASES.iter().chain(nvme::CASES).chain(zfs::CASES) {
         script.push_str(&format!("{name}() {{\n{body}\n}}\nrun {name}\n"));
     }
     let path: PathBuf = folder.path().join("script");

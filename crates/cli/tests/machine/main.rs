@@ -33,6 +33,8 @@ fn oracle(name: &str) -> PathBuf {
 /// A volume that is served in the background, until this is dropped.
 struct Volume {
     place: Place,
+    /// What is said to `serve`.
+    words: &'static str,
 }
 
 /// Kills the server that there is, and starts it again: `again` is run by guests. The kernel may keep the locks of a
@@ -54,21 +56,33 @@ truncate -s 24M d; plexum grow nas --add d -y --wait >grow.text 2>&1
 
 impl Volume {
     fn new(name: &str) -> Self {
+        let made = ["create -y nas --level 5 --member-size 24M --assume-clean a b c"];
+        Self::made(name, &made, "a b c --alone")
+    }
+
+    /// One of a ZFS pool.
+    fn of_pool(name: &str) -> Self {
+        let made = [
+            "pool create tank raidz1 --member-size 96M a b c",
+            "pool create-volume tank/vol 40M a b c",
+        ];
+        let words = "--write --name nas --dataset tank/vol a b c";
+        Self::made(name, &made, words)
+    }
+
+    fn made(name: &str, made: &[&str], words: &'static str) -> Self {
         let place = Place::new(name);
-        common::ok(
-            &place,
-            "create -y nas --level 5 --member-size 24M --assume-clean a b c",
-        );
-        let volume = Self { place };
+        for words in made {
+            common::ok(&place, words);
+        }
+        let volume = Self { place, words };
         volume.serve();
         volume
     }
 
     fn serve(&self) {
-        common::ok(
-            &self.place,
-            "serve a b c --alone --background --vhost-user v.sock",
-        );
+        let words = format!("serve {} --background --vhost-user v.sock", self.words);
+        common::ok(&self.place, &words);
     }
 
     fn pid(&self) -> String {
@@ -268,8 +282,8 @@ fn a_machine_is_a_client_that_status_shows_and_stop_asks_for() {
     assert!(scrubbed.contains("no differences"), "{scrubbed}");
 }
 
-/// What a guest of User Mode Linux does first. It says when its server may die.
-const FIRST: &str = r#"
+/// What a guest of User Mode Linux writes first.
+const WRITES: &str = r#"
 set -e
 dd if=/dev/urandom of=$OUT/data bs=64K count=64 status=none
 dd if=$OUT/data of=/dev/vda bs=256K oflag=direct conv=fsync status=none
@@ -277,6 +291,10 @@ fio --name=v --filename=/dev/vda --ioengine=psync --direct=1 --rw=randrw --bsran
   --offset=8M --verify=crc32c --verify_fatal=1 --randseed=7 --output=/tmp/fio.txt || { cat /tmp/fio.txt; exit 1; }
 dd if=/dev/vda bs=64K count=64 iflag=direct status=none | cmp - $OUT/data
 echo may die
+"#;
+
+/// Then it waits for the death of its server.
+const WAITS: &str = r#"
 for try in $(seq 600); do
   dd if=/dev/vda of=/dev/null bs=64K count=1 iflag=direct status=none || exit 0
   sleep 0.1
@@ -285,27 +303,37 @@ echo "it reads without a server"
 exit 3
 "#;
 
-#[test]
-fn user_mode_linux_reads_what_it_wrote_also_after_its_server_has_died() {
-    let volume = Volume::new("uml");
-    std::fs::write(volume.place.file("first"), FIRST).unwrap();
+/// A guest of User Mode Linux with the volume as its disk.
+fn guest(volume: &Volume, script: &str) -> Command {
+    let socket = volume.place.file("v.sock");
+    let words = ["--timeout", "120", "run", "--out", "kept", "--vhost-user"];
+    let mut command = volume.oracle("md-oracle");
+    command
+        .args(words)
+        .arg(socket)
+        .arg(script)
+        .stdout(Stdio::piped());
+    command
+}
+
+/// A guest finds what an earlier one has written.
+#[track_caller]
+fn assert_written(volume: &Volume) {
     let compare = format!(
         "cmp -n 4194304 /dev/vda /run/host{}/kept/data",
         volume.place.folder.display()
     );
     std::fs::write(volume.place.file("second"), compare).unwrap();
-    let guest = |script: &str| {
-        let socket = volume.place.file("v.sock");
-        let words = ["--timeout", "120", "run", "--out", "kept", "--vhost-user"];
-        let mut command = volume.oracle("md-oracle");
-        command
-            .args(words)
-            .arg(socket)
-            .arg(script)
-            .stdout(Stdio::piped());
-        command.spawn().unwrap()
-    };
-    let mut first = guest("first");
+    let second = guest(volume, "second").output().unwrap();
+    let said = String::from_utf8_lossy(&second.stdout);
+    assert_eq!(second.status.code(), Some(0), "{said}");
+}
+
+#[test]
+fn user_mode_linux_reads_what_it_wrote_also_after_its_server_has_died() {
+    let volume = Volume::new("uml");
+    std::fs::write(volume.place.file("first"), format!("{WRITES}{WAITS}")).unwrap();
+    let mut first = guest(&volume, "first").spawn().unwrap();
     let mut said = String::new();
     for line in BufReader::new(first.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
@@ -317,9 +345,25 @@ fn user_mode_linux_reads_what_it_wrote_also_after_its_server_has_died() {
     assert_eq!(first.wait().unwrap().code(), Some(0), "{said}");
     assert!(said.contains("may die"), "{said}");
     volume.serve();
-    let second = guest("second").wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&second.stdout);
-    assert_eq!(second.status.code(), Some(0), "{said}");
+    assert_written(&volume);
+}
+
+#[test]
+fn user_mode_linux_has_a_volume_of_a_zfs_pool_as_its_disk() {
+    let volume = Volume::of_pool("uml-pool");
+    std::fs::write(volume.place.file("first"), WRITES).unwrap();
+    let first = guest(&volume, "first").output().unwrap();
+    let said = String::from_utf8_lossy(&first.stdout);
+    assert_eq!(first.status.code(), Some(0), "{said}");
+    // The guest's last flush is in the intent log alone.
+    volume.kill();
+    volume.serve();
+    assert_written(&volume);
+    common::ok(&volume.place, "stop nas");
+    assert!(!volume.place.file("v.sock").exists());
+    for words in ["check", "scrub"] {
+        common::ok(&volume.place, &format!("pool {words} a b c"));
+    }
 }
 
 /// Asks for the features over a connection; `None` when it has been closed.

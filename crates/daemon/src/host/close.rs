@@ -112,10 +112,7 @@ impl Host {
     /// Clients leave, then the volume ends.
     async fn end_volume(&self, hosted: &Hosted, how: Leave) -> Result<(), Problem> {
         let name = hosted.name();
-        let servers: Vec<_> = {
-            let ways = hosted.ways.borrow();
-            ways.iter().map(|way| way.server.clone()).collect()
-        };
+        let servers = hosted.ways.servers();
         let closed = servers
             .iter()
             .map(|server| server.exports().close(name, how));

@@ -16,6 +16,7 @@ use plexum_block::buf::{BufMut, BufPool};
 use plexum_block::clock::Clock;
 use plexum_block::wait::first;
 use plexum_front::budget::Budget;
+use plexum_front::export::Export;
 use plexum_front::exports::{Exports, Visit};
 use plexum_front::flag::Flag;
 use plexum_front::requests::RequestLimits;
@@ -26,7 +27,6 @@ use plexum_ublk::session::{Ended, Session};
 use plexum_ublk::wire::Descriptor;
 
 use super::listen::encode;
-use crate::volume::served::RealExport;
 
 /// Where devices have the names of their volumes.
 pub const LINKS: &str = "/dev/plexum";
@@ -35,12 +35,12 @@ pub const LINKS: &str = "/dev/plexum";
 pub(super) const DELETE_WAIT: Duration = Duration::from_secs(2);
 
 /// A device that is served by this process.
-pub(crate) struct Device {
+pub(crate) struct Device<E> {
     number: u32,
     name: String,
     control: Arc<ControlDevice>,
     clock: RealClock,
-    pub(super) exports: Exports<RealExport>,
+    pub(super) exports: Exports<E>,
     /// Somebody who uses it keeps it, when its session is to end.
     is_for_successor: Cell<bool>,
     /// Every tag has asked for its first request.
@@ -50,7 +50,7 @@ pub(crate) struct Device {
     outcome: Cell<Option<Ended>>,
 }
 
-impl Device {
+impl<E: Export + 'static> Device<E> {
     pub(super) fn new(
         number: u32,
         name: &str,
@@ -86,7 +86,7 @@ impl Device {
     }
 
     /// From now on it stays when its session is to end while somebody uses it.
-    pub(super) fn leave_to_successor(&self) {
+    pub(crate) fn leave_to_successor(&self) {
         self.is_for_successor.set(true);
     }
 
@@ -98,10 +98,10 @@ impl Device {
     /// The limits of its only client: all tags at once; memory is what the budget gives.
     pub(super) fn enter(
         &self,
-        export: &Rc<RealExport>,
+        export: &Rc<E>,
         depth: u16,
         memory_bytes: u64,
-    ) -> Result<Visit<RealExport>, plexum_front::exports::OpenError> {
+    ) -> Result<Visit<E>, plexum_front::exports::OpenError> {
         self.exports.open(Rc::clone(export))?;
         let limits = RequestLimits {
             requests_max: usize::from(depth),
@@ -115,12 +115,7 @@ impl Device {
     }
 
     /// The session of the device, and its end.
-    pub(super) async fn serve(
-        self: Rc<Self>,
-        queue: DeviceQueue,
-        visit: Visit<RealExport>,
-        pool: BufPool,
-    ) {
+    pub(super) async fn serve(self: Rc<Self>, queue: DeviceQueue, visit: Visit<E>, pool: BufPool) {
         let bound = Bound {
             queue,
             device: Rc::clone(&self),
@@ -153,12 +148,12 @@ impl Device {
 }
 
 /// The queue as its session has it.
-struct Bound {
+struct Bound<E> {
     queue: DeviceQueue,
-    device: Rc<Device>,
+    device: Rc<Device<E>>,
 }
 
-impl Queue for Bound {
+impl<E: Export + 'static> Queue for Bound<E> {
     fn depth(&self) -> u16 {
         self.queue.depth()
     }

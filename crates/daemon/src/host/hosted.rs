@@ -11,15 +11,14 @@ use std::rc::Rc;
 use plexum_block::wait::{Gauge, GaugeGuard, Mutex};
 use plexum_engine::state::Standing;
 use plexum_front::client::Leave;
-use plexum_front::exports::Exports;
 use plexum_front::flag::Flag;
 use plexum_nbd::server::Server;
 use plexum_runtime::JoinHandle;
 use plexum_runtime::clock::RealClock;
 
 use super::device::Device;
-use super::machine::MachineServer;
 use super::refusal::{Hold, Refusal};
+use super::ways::Ways;
 use crate::assembly::{AssembleRequest, DeviceWish};
 use crate::volume::served::{RealExport, Served};
 use crate::volume::status::{ExportStatus, VolumeStatus};
@@ -70,65 +69,6 @@ impl Sockets {
     }
 }
 
-/// A way in for clients: its address, and the server behind it.
-pub(crate) struct Way {
-    pub(crate) uri: String,
-    pub(crate) server: Front,
-}
-
-/// What is behind a way in.
-#[derive(Clone)]
-pub(crate) enum Front {
-    /// A server for NBD.
-    Nbd(Rc<RealServer>),
-    /// A block device of the kernel.
-    Device(Rc<Device>),
-    /// A target for NVMe/TCP.
-    Nvme(Rc<NvmeServer>),
-    /// A server for a virtual machine.
-    Machine(Rc<MachineServer>),
-}
-
-impl Front {
-    /// What it serves, and to whom.
-    pub(crate) fn exports(&self) -> &Exports<RealExport> {
-        match self {
-            Self::Nbd(server) => server.exports(),
-            Self::Device(device) => &device.exports,
-            Self::Nvme(server) => server.exports(),
-            Self::Machine(server) => &server.exports,
-        }
-    }
-
-    /// Ends what is not yet a client.
-    pub(super) fn stop(&self, how: Leave) {
-        match self {
-            Self::Nbd(server) => server.stop(how),
-            Self::Device(device) => device.exports.tell_all(how),
-            Self::Nvme(server) => server.stop(how),
-            Self::Machine(server) => server.stop(how),
-        }
-    }
-
-    /// Takes away what it has made in the file system for itself.
-    pub(super) fn unbind(&self) {
-        match self {
-            Self::Nbd(_) | Self::Device(_) | Self::Nvme(_) => {}
-            Self::Machine(server) => server.unbind(),
-        }
-    }
-
-    /// How many use the volume `name` by it. A device is one client always; it counts when something stands on it.
-    fn clients(&self, name: &str) -> u64 {
-        match self {
-            Self::Nbd(server) => server.exports().clients(name).len() as u64,
-            Self::Device(device) => device.clients(),
-            Self::Nvme(server) => server.exports().clients(name).len() as u64,
-            Self::Machine(server) => server.exports.clients(name).len() as u64,
-        }
-    }
-}
-
 /// A volume in the registry.
 pub struct Hosted {
     name: String,
@@ -136,7 +76,7 @@ pub struct Hosted {
     pub(super) sockets: Sockets,
     pub(super) stage: Cell<Stage>,
     pub(super) served: RefCell<Option<Rc<Served>>>,
-    pub(super) ways: RefCell<Vec<Way>>,
+    pub(super) ways: Rc<Ways>,
     /// A block device of the kernel was made of it, by one of its clients.
     is_attached: Cell<bool>,
     /// Changes under way.
@@ -172,7 +112,7 @@ impl Hosted {
             sockets,
             stage: Cell::new(Stage::Admitted),
             served: RefCell::new(Some(Rc::new(served))),
-            ways: RefCell::default(),
+            ways: Rc::default(),
             is_attached: Cell::new(false),
             work: Rc::default(),
             tasks: RefCell::default(),
@@ -302,21 +242,8 @@ impl Hosted {
     }
 
     /// Its block device, when it has one that is served here.
-    pub(crate) fn device(&self) -> Option<Rc<Device>> {
-        let ways = self.ways.borrow();
-        ways.iter().find_map(|way| match &way.server {
-            Front::Device(device) => Some(Rc::clone(device)),
-            Front::Nbd(_) | Front::Nvme(_) | Front::Machine(_) => None,
-        })
-    }
-
-    /// Its block device stands no more.
-    pub(super) fn forget_way(&self, device: &Rc<Device>) {
-        let is_other = |way: &Way| match &way.server {
-            Front::Device(other) => !Rc::ptr_eq(other, device),
-            Front::Nbd(_) | Front::Nvme(_) | Front::Machine(_) => true,
-        };
-        self.ways.borrow_mut().retain(is_other);
+    pub(crate) fn device(&self) -> Option<Rc<Device<RealExport>>> {
+        self.ways.device()
     }
 
     /// Notes that one of its clients has made a block device of it.
@@ -352,7 +279,7 @@ impl Hosted {
 
     /// Tells all clients at this thread to leave, and returns at once.
     pub(super) fn tell_all(&self, how: Leave) {
-        for way in self.ways.borrow().iter() {
+        for way in self.ways.look().iter() {
             let exports = way.server.exports();
             for status in exports.clients(&self.name) {
                 if let Some(client) = exports.client(&self.name, status.id) {
@@ -369,22 +296,15 @@ impl Hosted {
     }
 
     fn clients_here(&self) -> u64 {
-        let ways = self.ways.borrow();
-        let clients = ways.iter().map(|way| way.server.clients(&self.name));
-        clients.sum()
+        self.ways.clients(&self.name)
     }
 
     fn exports(&self, served: &Served) -> Vec<ExportStatus> {
         // Only the first way hands connections to other threads.
-        let mut elsewhere = served.export.sessions_elsewhere();
-        let ways = self.ways.borrow();
-        let each = ways.iter().map(|way| {
-            let here = way.server.clients(&self.name);
-            ExportStatus {
-                uri: way.uri.clone(),
-                clients: here + std::mem::take(&mut elsewhere),
-            }
-        });
-        each.collect()
+        let mut each = self.ways.status(&self.name);
+        if let Some(first) = each.first_mut() {
+            first.clients += served.export.sessions_elsewhere();
+        }
+        each
     }
 }

@@ -58,11 +58,14 @@ pub(crate) fn bind_unix(handle: &Handle, path: &Path) -> Result<Listener, Proble
     Ok(listener)
 }
 
+/// Set when nobody is accepted any more.
+pub(crate) type Closed = Rc<Flag>;
+
 /// Gives each connection to `take` until `closed` is set; a task of its own.
 pub(crate) fn accept(
     handle: &Handle,
     listener: Listener,
-    closed: Rc<Flag>,
+    closed: Closed,
     take: impl Fn(Socket) + 'static,
 ) -> JoinHandle<()> {
     let clock = handle.clock();

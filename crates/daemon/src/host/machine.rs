@@ -14,6 +14,7 @@ use plexum_block::clock::Clock;
 use plexum_block::wait::Mutex;
 use plexum_front::budget::Budget;
 use plexum_front::client::Leave;
+use plexum_front::export::Export;
 use plexum_front::exports::Exports;
 use plexum_front::requests::RequestLimits;
 use plexum_runtime::clock::RealClock;
@@ -23,27 +24,26 @@ use plexum_vhost::config::Shape;
 use plexum_vhost::session::Session;
 
 use crate::control::events::EventHub;
-use crate::volume::served::RealExport;
 
 /// What a server of a machine is made of.
-pub(super) struct Ground {
+pub(crate) struct Ground {
     /// Name of the volume.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Where the machine connects.
-    pub(super) socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// Memory for its requests.
-    pub(super) budget: Budget,
-    pub(super) pool: BufPool,
-    pub(super) clock: RealClock,
-    pub(super) events: EventHub,
+    pub(crate) budget: Budget,
+    pub(crate) pool: BufPool,
+    pub(crate) clock: RealClock,
+    pub(crate) events: EventHub,
     /// How the volume likes its requests.
-    pub(super) shape: Shape,
+    pub(crate) shape: Shape,
 }
 
 /// The server of one volume's machine.
-pub(crate) struct MachineServer {
+pub(crate) struct MachineServer<E> {
     ground: Ground,
-    pub(super) exports: Exports<RealExport>,
+    pub(super) exports: Exports<E>,
     /// Held by the session that there is.
     seat: Mutex,
     seated: RefCell<Option<Rc<FrontEnd>>>,
@@ -51,7 +51,7 @@ pub(crate) struct MachineServer {
     is_awaited: Cell<bool>,
 }
 
-impl MachineServer {
+impl<E: Export + 'static> MachineServer<E> {
     /// A server without an export.
     pub(super) fn new(ground: Ground) -> Self {
         Self {

@@ -1,17 +1,16 @@
 //! Sockets by which virtual machines have volumes as their disks (vhost-user-blk).
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use plexum_front::budget::Budget;
-use plexum_runtime::socket::Socket;
 use plexum_vhost::config::Shape;
 
-use super::hosted::{Front, Hosted, Way};
-use super::listen::{accept, bind_unix};
-use super::machine::{Ground, MachineServer};
+use super::hosted::Hosted;
+use super::machine::Ground;
 use super::registry::Host;
-use crate::problem::{Code, Problem};
+use super::ways::listen_machine;
+use crate::problem::Problem;
 use crate::volume::served::Served;
 
 impl Host {
@@ -25,30 +24,19 @@ impl Host {
         };
         let path = std::path::absolute(&path).unwrap_or(path);
         let served = hosted.served().map_err(|refusal| refusal.problem())?;
-        let listener = bind_unix(&self.handle, &path)?;
-        let server = self.machine_server(&served, &path);
-        let opened = server.exports.open(Rc::clone(&served.export));
-        opened.map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
-        hosted.ways.borrow_mut().push(Way {
-            uri: format!("vhost-user:{}", path.display()),
-            server: Front::Machine(Rc::clone(&server)),
-        });
-        let spawner = self.handle.clone();
-        let take = move |socket: Socket| {
-            let _session = spawner.spawn(Rc::clone(&server).receive(socket));
-        };
+        let ground = self.ground_of(&served, path);
         let shut = Rc::clone(&hosted.shut.borrow());
-        let acceptor = accept(&self.handle, listener, shut, take);
+        let acceptor = listen_machine(&self.handle, ground, &served.export, &hosted.ways, shut)?;
         hosted.tasks.borrow_mut().push(acceptor);
         Ok(())
     }
 
-    fn machine_server(&self, served: &Served, path: &Path) -> Rc<MachineServer> {
+    fn ground_of(&self, served: &Served, socket: PathBuf) -> Ground {
         let geometry = served.volume.geometry();
         let strip_bytes = geometry.strip_bytes();
-        Rc::new(MachineServer::new(Ground {
+        Ground {
             name: served.name().to_owned(),
-            socket: path.to_owned(),
+            socket,
             budget: Budget::new(self.settings.memory_bytes),
             pool: self.pool.clone(),
             clock: self.handle.clock(),
@@ -57,6 +45,6 @@ impl Host {
                 io_min_bytes: strip_bytes,
                 io_opt_bytes: strip_bytes * geometry.data_count() as u64,
             },
-        }))
+        }
     }
 }

@@ -14,14 +14,15 @@
 mod admit;
 mod close;
 pub(crate) mod device;
-mod devices;
+pub(crate) mod devices;
 mod goal;
 mod grow;
 mod hosted;
 pub(crate) mod listen;
 pub(crate) mod machine;
 mod machines;
-mod nvme;
+pub(crate) mod making;
+pub(crate) mod nvme;
 mod plan_told;
 mod refusal;
 mod registry;
@@ -29,6 +30,7 @@ mod reopen;
 mod settings;
 mod shards;
 mod turn;
+pub(crate) mod ways;
 
 pub use admit::Prepared;
 pub use close::Close;

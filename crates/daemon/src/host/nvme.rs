@@ -6,14 +6,17 @@ use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
 use plexum_front::client::Leave;
+use plexum_front::export::Export;
 use plexum_nvme::Shape;
 use plexum_nvme::identity::Identity;
 use plexum_nvme::server::{Allowed, Ends, Server, ServerLimits};
 use plexum_runtime::Handle;
+use plexum_runtime::clock::RealClock;
 use plexum_runtime::socket::Socket;
 
-use super::hosted::{Front, Hosted, NvmeServer, Stage, Way};
+use super::hosted::{Hosted, NvmeServer, Stage};
 use super::refusal::Refusal;
+use super::ways::{Front, Ways};
 use crate::memory::Key;
 use crate::problem::{Code, Problem};
 use crate::volume::served::Served;
@@ -70,12 +73,12 @@ impl NvmeAddresses {
 }
 
 /// A target for one address.
-pub(super) fn new_server(
+pub(crate) fn new_server<E: Export + 'static>(
     handle: &Handle,
     pool: &BufPool,
     memory_bytes: u64,
     by: &Allowed,
-) -> Rc<NvmeServer> {
+) -> Rc<Server<E, RealClock>> {
     let limits = ServerLimits {
         bytes_max: memory_bytes,
         ..ServerLimits::default()
@@ -89,7 +92,10 @@ pub(super) fn new_server(
 }
 
 /// Serves each connection in a task of its own.
-pub(super) fn serve_each(handle: &Handle, server: &Rc<NvmeServer>) -> impl Fn(Socket) + 'static {
+pub(crate) fn serve_each<E: Export + 'static>(
+    handle: &Handle,
+    server: &Rc<Server<E, RealClock>>,
+) -> impl Fn(Socket) + 'static {
     let (spawner, server) = (handle.clone(), Rc::clone(server));
     move |socket| {
         let (Some(local), Some(remote)) = (socket.local_address(), socket.remote_address()) else {
@@ -105,13 +111,25 @@ pub(super) fn serve_each(handle: &Handle, server: &Rc<NvmeServer>) -> impl Fn(So
 fn add_nvme(hosted: &Hosted, nvme: &NvmeAddress) -> Result<(), Problem> {
     let served = hosted.served().map_err(Refusal::problem)?;
     let shape = shape_of(&served);
-    let opened = nvme.server.open(Rc::clone(&served.export), shape);
+    let server = (nvme.address, &nvme.server);
+    add_to(server, &served.export, shape, &hosted.ways)
+}
+
+/// Has an export found at an address, as a subsystem of its own.
+///
+/// # Errors
+/// `Usage`: its name is taken there.
+pub(crate) fn add_to<E: Export + 'static>(
+    (address, server): (SocketAddr, &Rc<Server<E, RealClock>>),
+    export: &Rc<E>,
+    shape: Shape,
+    ways: &Ways<E>,
+) -> Result<(), Problem> {
+    let opened = server.open(Rc::clone(export), shape);
     opened.map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     let name = shape.identity.subsystem();
-    hosted.ways.borrow_mut().push(Way {
-        uri: format!("nvme+tcp://{}/{name}", nvme.address),
-        server: Front::Nvme(Rc::clone(&nvme.server)),
-    });
+    let uri = format!("nvme+tcp://{address}/{name}");
+    ways.add(uri, Front::Nvme(Rc::clone(server)));
     Ok(())
 }
 

@@ -17,12 +17,13 @@ use plexum_runtime::Handle;
 use plexum_runtime::socket::Socket;
 
 use super::goal::goal_of;
-use super::hosted::{Front, Hosted, RealServer, Stage, Way};
+use super::hosted::{Hosted, RealServer, Stage};
 use super::listen::{accept, bind_tcp, bind_unix, encode, serve_each, unix_uri};
 use super::nvme::{self, NvmeAddresses, NvmeListen};
 use super::refusal::{Hold, Refusal};
 use super::settings::HostSettings;
 use super::shards::{Shards, spawn_on};
+use super::ways::Front;
 use crate::assembly::{Body, RealVolume};
 use crate::buffers::request_pool;
 use crate::control::events::EventHub;
@@ -291,7 +292,7 @@ impl Host {
     pub async fn clients(&self, name: &str) -> Result<Vec<(ClientKey, ClientStatus)>, Refusal> {
         let hosted = self.find(name)?;
         let mut clients = Vec::new();
-        for (way, open) in hosted.ways.borrow().iter().enumerate() {
+        for (way, open) in hosted.ways.look().iter().enumerate() {
             for client in open.server.exports().clients(name) {
                 let (core, id) = (0, client.id);
                 clients.push((ClientKey { core, way, id }, client));
@@ -317,7 +318,7 @@ impl Host {
         let hosted = self.find(name)?;
         let has_left = match client.core {
             0 => {
-                let found = hosted.ways.borrow().get(client.way).and_then(|way| {
+                let found = hosted.ways.look().get(client.way).and_then(|way| {
                     let exports = way.server.exports();
                     exports.client(name, client.id)
                 });
@@ -412,7 +413,7 @@ impl Host {
     fn shut_ways(&self, hosted: &Hosted) {
         hosted.shut.take().set();
         hosted.sockets.remove_nbd();
-        for way in hosted.ways.borrow_mut().drain(..) {
+        for way in hosted.ways.take() {
             way.server.unbind();
             way.server.exports().withdraw(hosted.name());
         }
@@ -484,9 +485,6 @@ fn add_way(hosted: &Hosted, uri: String, server: &Rc<RealServer>) -> Result<(), 
     opened.map_err(|error| {
         Problem::new(Code::Usage, error.to_string()).hint("choose another one with --name")
     })?;
-    hosted.ways.borrow_mut().push(Way {
-        uri,
-        server: Front::Nbd(Rc::clone(server)),
-    });
+    hosted.ways.add(uri, Front::Nbd(Rc::clone(server)));
     Ok(())
 }

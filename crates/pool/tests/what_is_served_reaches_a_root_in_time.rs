@@ -1,0 +1,145 @@
+//! A pool that is served is committed by itself: what was written reaches a root within the limit, in virtual time.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/memory.rs"]
+mod memory;
+#[path = "common/world.rs"]
+mod world;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use memory::MemoryDisk;
+
+use plexum_disks::clock::SimClock;
+use plexum_disks::rng::Rng;
+use plexum_pool::{GroupKind, LivePool, LiveVolume, PoolError};
+use plexum_testkit::block_on;
+use world::{VOLUME_BYTES, open, world};
+
+const LIMIT: Duration = Duration::from_secs(5);
+const SECOND_NS: u64 = 1_000_000_000;
+
+type Live = LivePool<MemoryDisk, SimClock>;
+
+/// Lets everything go on that can without time.
+fn settle(timer: &mut Pin<&mut impl Future<Output = Result<(), PoolError>>>) -> Poll<()> {
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..10_000 {
+        if let Poll::Ready(result) = timer.as_mut().poll(&mut context) {
+            result.unwrap();
+            return Poll::Ready(());
+        }
+    }
+    Poll::Pending
+}
+
+/// The first byte of the volume after a crash now.
+fn after_a_crash(disks: &[MemoryDisk]) -> u8 {
+    let power = memory::Power::on();
+    let disks: Vec<MemoryDisk> = disks.iter().map(|disk| disk.copy(&power)).collect();
+    let mut rng = Rng::new(1);
+    disks.iter().for_each(|disk| disk.toss(&mut rng));
+    block_on(async {
+        let (pool, volume) = open(&disks).await;
+        pool.read(&volume, 0, VOLUME_BYTES).await.unwrap()[0]
+    })
+}
+
+struct Ground {
+    disks: Vec<MemoryDisk>,
+    clock: SimClock,
+    live: Rc<Live>,
+    volume: LiveVolume<MemoryDisk, SimClock>,
+}
+
+fn ground() -> Ground {
+    block_on(async {
+        let (disks, _) = world(&[(GroupKind::Mirror, 2)], 4096, &mut Rng::new(1)).await;
+        let (mut pool, _) = open(&disks).await;
+        pool.begin(4).await.unwrap();
+        let clock = SimClock::new();
+        let live = Rc::new(LivePool::new(pool, clock.clone(), 64 << 20));
+        let volume = LiveVolume::open(&live, "tank/vol").await.unwrap();
+        Ground {
+            disks,
+            clock,
+            live,
+            volume,
+        }
+    })
+}
+
+impl Ground {
+    fn write(&self, value: u8) {
+        block_on(self.volume.write(0, &[value; 4096])).unwrap();
+    }
+
+    /// Lets so much time pass; whatever is due in between happens.
+    fn pass(&self, ns: u64) {
+        let end = self.clock.now_ns() + ns;
+        let has_come = Rc::new(Cell::new(false));
+        let come = Rc::clone(&has_come);
+        self.clock.call_after(ns, move || come.set(true));
+        while !has_come.get() && self.clock.advance() {}
+        assert_eq!(self.clock.now_ns(), end);
+    }
+}
+
+#[test]
+fn what_nobody_flushes_is_in_a_root_within_the_limit_and_not_long_before() {
+    let ground = ground();
+    let before = after_a_crash(&ground.disks);
+    let mut timer = pin!(ground.live.commit_in_time(LIMIT));
+    assert!(settle(&mut timer).is_pending());
+    ground.write(before.wrapping_add(1));
+    assert!(settle(&mut timer).is_pending());
+    ground.pass(4 * SECOND_NS);
+    ground.write(before.wrapping_add(2));
+    assert!(settle(&mut timer).is_pending());
+    assert_eq!(after_a_crash(&ground.disks), before, "one commit has both");
+    ground.pass(SECOND_NS);
+    assert!(settle(&mut timer).is_pending());
+    assert_eq!(after_a_crash(&ground.disks), before.wrapping_add(2));
+    // Once more, and then for nothing.
+    ground.write(before.wrapping_add(3));
+    assert!(settle(&mut timer).is_pending());
+    ground.pass(5 * SECOND_NS);
+    assert!(settle(&mut timer).is_pending());
+    assert_eq!(after_a_crash(&ground.disks), before.wrapping_add(3));
+    assert!(!ground.clock.advance(), "no timer runs while nothing waits");
+}
+
+#[test]
+fn what_was_flushed_into_a_log_is_in_a_root_within_the_limit_too() {
+    let ground = ground();
+    let mut timer = pin!(ground.live.commit_in_time(LIMIT));
+    let newest = |disks: &[MemoryDisk]| block_on(async { open(disks).await.0.txg() });
+    // The first flush is a commit, which begins the log.
+    ground.write(76);
+    block_on(ground.volume.flush()).unwrap();
+    let begun_txg = newest(&ground.disks);
+    ground.write(77);
+    block_on(ground.volume.flush()).unwrap();
+    assert!(settle(&mut timer).is_pending());
+    assert_eq!(newest(&ground.disks), begun_txg, "it is in the log");
+    let txg = newest(&ground.disks);
+    ground.pass(5 * SECOND_NS);
+    assert!(settle(&mut timer).is_pending());
+    assert_eq!(newest(&ground.disks), txg + 1);
+}
+
+#[test]
+fn it_ends_with_the_export_without_another_commit() {
+    let ground = ground();
+    let mut timer = pin!(ground.live.commit_in_time(LIMIT));
+    ground.write(9);
+    assert!(settle(&mut timer).is_pending());
+    block_on(ground.live.export()).unwrap();
+    assert!(settle(&mut timer).is_ready());
+    assert_eq!(after_a_crash(&ground.disks), 9);
+}
