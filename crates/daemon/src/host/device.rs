@@ -26,7 +26,7 @@ use plexum_ublk::session::{Ended, Session};
 use plexum_ublk::wire::Descriptor;
 
 use super::listen::encode;
-use crate::volume::served::RealExport;
+use crate::volume::export::VolumeExport;
 
 /// Where devices have the names of their volumes.
 pub const LINKS: &str = "/dev/plexum";
@@ -40,7 +40,7 @@ pub(crate) struct Device {
     name: String,
     control: Arc<ControlDevice>,
     clock: RealClock,
-    pub(super) exports: Exports<RealExport>,
+    pub(super) exports: Exports<VolumeExport>,
     /// Somebody who uses it keeps it, when its session is to end.
     is_for_successor: Cell<bool>,
     /// Every tag has asked for its first request.
@@ -98,10 +98,10 @@ impl Device {
     /// The limits of its only client: all tags at once; memory is what the budget gives.
     pub(super) fn enter(
         &self,
-        export: &Rc<RealExport>,
+        export: &Rc<VolumeExport>,
         depth: u16,
         memory_bytes: u64,
-    ) -> Result<Visit<RealExport>, plexum_front::exports::OpenError> {
+    ) -> Result<Visit<VolumeExport>, plexum_front::exports::OpenError> {
         self.exports.open(Rc::clone(export))?;
         let limits = RequestLimits {
             requests_max: usize::from(depth),
@@ -118,7 +118,7 @@ impl Device {
     pub(super) async fn serve(
         self: Rc<Self>,
         queue: DeviceQueue,
-        visit: Visit<RealExport>,
+        visit: Visit<VolumeExport>,
         pool: BufPool,
     ) {
         let bound = Bound {

@@ -21,14 +21,15 @@ use super::device::Device;
 use super::machine::MachineServer;
 use super::refusal::{Hold, Refusal};
 use crate::assembly::{AssembleRequest, DeviceWish};
-use crate::volume::served::{RealExport, Served};
+use crate::volume::export::VolumeExport;
+use crate::volume::served::Served;
 use crate::volume::status::{ExportStatus, VolumeStatus};
 
 /// The NBD server of this process.
-pub(crate) type RealServer = Server<RealExport, RealClock>;
+pub(crate) type RealServer = Server<VolumeExport, RealClock>;
 
 /// The NVMe/TCP target of this process.
-pub(crate) type NvmeServer = plexum_nvme::server::Server<RealExport, RealClock>;
+pub(crate) type NvmeServer = plexum_nvme::server::Server<VolumeExport, RealClock>;
 
 /// Where a volume stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ pub(crate) enum Front {
 
 impl Front {
     /// What it serves, and to whom.
-    pub(crate) fn exports(&self) -> &Exports<RealExport> {
+    pub(crate) fn exports(&self) -> &Exports<VolumeExport> {
         match self {
             Self::Nbd(server) => server.exports(),
             Self::Device(device) => &device.exports,
@@ -331,7 +332,7 @@ impl Hosted {
         let Ok(served) = self.served() else {
             return holds;
         };
-        let count = self.clients_here() + served.export.sessions_elsewhere();
+        let count = self.clients_here() + served.export.clients().sessions_elsewhere();
         if count > 0 {
             holds.push(Hold::Clients { count });
         }
@@ -376,7 +377,7 @@ impl Hosted {
 
     fn exports(&self, served: &Served) -> Vec<ExportStatus> {
         // Only the first way hands connections to other threads.
-        let mut elsewhere = served.export.sessions_elsewhere();
+        let mut elsewhere = served.export.clients().sessions_elsewhere();
         let ways = self.ways.borrow();
         let each = ways.iter().map(|way| {
             let here = way.server.clients(&self.name);

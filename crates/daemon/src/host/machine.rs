@@ -23,7 +23,7 @@ use plexum_vhost::config::Shape;
 use plexum_vhost::session::Session;
 
 use crate::control::events::EventHub;
-use crate::volume::served::RealExport;
+use crate::volume::export::VolumeExport;
 
 /// What a server of a machine is made of.
 pub(super) struct Ground {
@@ -43,7 +43,7 @@ pub(super) struct Ground {
 /// The server of one volume's machine.
 pub(crate) struct MachineServer {
     ground: Ground,
-    pub(super) exports: Exports<RealExport>,
+    pub(super) exports: Exports<VolumeExport>,
     /// Held by the session that there is.
     seat: Mutex,
     seated: RefCell<Option<Rc<FrontEnd>>>,
