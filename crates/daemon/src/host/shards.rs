@@ -19,7 +19,6 @@ use plexum_block::clock::Clock;
 use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_block::wait::join_all;
 use plexum_engine::shard::{Opener, Satellite, ShardSeed, Spawn};
-use plexum_freebsd::stacked::Stacked;
 use plexum_front::client::{ClientId, ClientStatus, Leave};
 use plexum_front::counted::{Counting, Tally};
 use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
@@ -33,7 +32,6 @@ use plexum_runtime::{Handle, IoChoice, JoinHandle, Runtime};
 use super::settings::HostSettings;
 use crate::assembly::RealDevice;
 use crate::buffers::request_pool;
-use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
 
 /// Orders that may wait at a thread.
@@ -387,7 +385,7 @@ impl Opener<RealDevice> for Reopener {
     async fn open(&self, name: &str, handle: u64) -> Option<RealDevice> {
         let options = OpenOptions::read_write();
         let file = FileDevice::open_again(&self.0, handle, name.as_ref(), &options).ok()?;
-        Some(Stacked::Device(Rc::new(AnyDevice::File(file))))
+        Some(file.into())
     }
 }
 
