@@ -184,6 +184,7 @@ pub(crate) fn cannot_catch_up(served: &Served, error: ControlError, path: &str) 
         .why(
             "it was away for longer than the bitmap remembers, there is none, or its slot is taken",
         )
+        .why("or the array has another shape since: level, members, or where their data begin")
         .hint(format!(
             "to fill it as a whole:   plexum add {} {} --force",
             shell_word(served.name()),
