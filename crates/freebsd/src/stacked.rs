@@ -296,12 +296,7 @@ mod tests {
 
     impl Device for Once {
         fn info(&self) -> DeviceInfo {
-            DeviceInfo {
-                size_bytes: 512,
-                sector_bytes: 512,
-                is_rotational: false,
-                has_zeroing_trim: false,
-            }
+            DeviceInfo::plain(512)
         }
         async fn read(&self, _offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
             Ok(buf)
@@ -337,12 +332,7 @@ mod tests {
 
     impl Device for Strips {
         fn info(&self) -> DeviceInfo {
-            DeviceInfo {
-                size_bytes: 1 << 20,
-                sector_bytes: 512,
-                is_rotational: false,
-                has_zeroing_trim: false,
-            }
+            DeviceInfo::plain(1 << 20)
         }
         async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
             buf.fill(u8::try_from(offset_bytes / STRIP_BYTES).unwrap());
