@@ -10,93 +10,64 @@ use crate::ci;
 struct Step {
     name: &'static str,
     /// Words of cargo.
-    words: &'static [&'static str],
+    words: Vec<&'static str>,
     /// What it finds in its environment.
     environment: &'static [(&'static str, &'static str)],
 }
 
+/// What servers of guests find: how often they are killed, and how long that may take.
+const GUESTS: &[(&str, &str)] = &[("PLEXUM_KILLS", "50"), ("PLEXUM_GUEST_S", "3600")];
+
 /// The shortest first, so that what fails at once is known at once.
-const STEPS: &[Step] = &[
+fn steps() -> Vec<Step> {
+    vec![
+        step("daemon", &["xtask", "bench", "daemon"]),
+        ignored("debian-12", ["plexum-cli", "system"], &["debian_12"]),
+        ignored("debian-13", ["plexum-cli", "system"], &["debian_13"]),
+        step("fuzz", &["xtask", "fuzz", "--seconds", "60"]),
+        Step {
+            environment: GUESTS,
+            ..step("guest", &["xtask", "suite", "cli/tests/guest"])
+        },
+        Step {
+            environment: GUESTS,
+            ..step("machine", &["xtask", "suite", "cli/tests/machine"])
+        },
+        step("hunt", &["xtask", "hunt"]),
+        step("seeds", &["xtask", "fresh", "60"]),
+        step(
+            "kill",
+            &["xtask", "kill", "--kills", "300", "--cuts", "100"],
+        ),
+        Step {
+            environment: &[("PLEXUM_ZFS_ROUNDS", "200")],
+            ..ignored(
+                "openzfs",
+                ["plexum-pool", "openzfs_and_plexum_take_turns"],
+                &[],
+            )
+        },
+    ]
+}
+
+fn step(name: &'static str, words: &[&'static str]) -> Step {
     Step {
-        name: "daemon",
-        words: &["xtask", "bench", "daemon"],
+        name,
+        words: words.to_vec(),
         environment: &[],
-    },
-    Step {
-        name: "debian-12",
-        words: &[
-            "test",
-            "--locked",
-            "-p",
-            "plexum-cli",
-            "--test",
-            "system",
-            "debian_12",
-            "--",
-            "--ignored",
-        ],
-        environment: &[],
-    },
-    Step {
-        name: "debian-13",
-        words: &[
-            "test",
-            "--locked",
-            "-p",
-            "plexum-cli",
-            "--test",
-            "system",
-            "debian_13",
-            "--",
-            "--ignored",
-        ],
-        environment: &[],
-    },
-    Step {
-        name: "fuzz",
-        words: &["xtask", "fuzz", "--seconds", "60"],
-        environment: &[],
-    },
-    Step {
-        name: "guest",
-        words: &["xtask", "suite", "cli/tests/guest"],
-        environment: &[("PLEXUM_KILLS", "50"), ("PLEXUM_GUEST_S", "3600")],
-    },
-    Step {
-        name: "machine",
-        words: &["xtask", "suite", "cli/tests/machine"],
-        environment: &[("PLEXUM_KILLS", "50"), ("PLEXUM_GUEST_S", "3600")],
-    },
-    Step {
-        name: "hunt",
-        words: &["xtask", "hunt"],
-        environment: &[],
-    },
-    Step {
-        name: "seeds",
-        words: &["xtask", "fresh", "60"],
-        environment: &[],
-    },
-    Step {
-        name: "kill",
-        words: &["xtask", "kill", "--kills", "300", "--cuts", "100"],
-        environment: &[],
-    },
-    Step {
-        name: "openzfs",
-        words: &[
-            "test",
-            "--locked",
-            "-p",
-            "plexum-pool",
-            "--test",
-            "openzfs_and_plexum_take_turns",
-            "--",
-            "--ignored",
-        ],
-        environment: &[("PLEXUM_ZFS_ROUNDS", "200")],
-    },
-];
+    }
+}
+
+/// The ignored tests of a package's test program, or those with a name.
+fn ignored(
+    name: &'static str,
+    [package, program]: [&'static str; 2],
+    names: &[&'static str],
+) -> Step {
+    let of = ["test", "--locked", "-p", package, "--test", program];
+    let words = [&of, names, &["--", "--ignored"]].concat();
+    step(name, &words)
+}
 
 /// Runs all steps, or those that are named, also after one that failed.
 ///
@@ -109,7 +80,7 @@ pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
     for step in steps {
         println!("== {}", step.name);
         let began = Instant::now();
-        let outcome = ci::cargo_with(root, step.words, step.environment);
+        let outcome = ci::cargo_with(root, &step.words, step.environment);
         let seconds = began.elapsed().as_secs_f64();
         let mark = if outcome.is_ok() { "ok" } else { "FAILED" };
         table.push_str(&format!("{:<12} {seconds:>8.1} s  {mark}\n", step.name));
@@ -122,17 +93,19 @@ pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
     }
 }
 
-fn chosen(names: &[&str]) -> Result<Vec<&'static Step>, String> {
+fn chosen(names: &[&str]) -> Result<Vec<Step>, String> {
+    let mut steps = steps();
     if names.is_empty() {
-        return Ok(STEPS.iter().collect());
+        return Ok(steps);
     }
-    let find = |name: &&str| {
-        let known = STEPS.iter().map(|step| step.name);
-        let known: Vec<&str> = known.collect();
-        let step = STEPS.iter().find(|step| step.name == *name);
-        step.ok_or_else(|| format!("no such step: {name}; there are {}", known.join(", ")))
+    let known: Vec<&str> = steps.iter().map(|step| step.name).collect();
+    let known = known.join(", ");
+    let take = |name: &&str| {
+        let place = steps.iter().position(|step| step.name == *name);
+        let place = place.ok_or_else(|| format!("no such step: {name}; there are {known}"))?;
+        Ok(steps.remove(place))
     };
-    names.iter().map(find).collect()
+    names.iter().map(take).collect()
 }
 
 #[cfg(test)]
@@ -144,8 +117,17 @@ mod tests {
         let names = |words: &[&str]| -> Result<Vec<&str>, String> {
             Ok(chosen(words)?.iter().map(|step| step.name).collect())
         };
-        assert_eq!(names(&[]).unwrap().len(), STEPS.len());
+        assert_eq!(names(&[]).unwrap().len(), steps().len());
         assert_eq!(names(&["fuzz", "daemon"]).unwrap(), ["fuzz", "daemon"]);
+        let words = |name: &str| chosen(&[name]).unwrap().remove(0).words.join(" ");
+        assert_eq!(
+            words("debian-13"),
+            "test --locked -p plexum-cli --test system debian_13 -- --ignored"
+        );
+        assert_eq!(
+            words("openzfs"),
+            "test --locked -p plexum-pool --test openzfs_and_plexum_take_turns -- --ignored"
+        );
         assert!(names(&["fuz"]).unwrap_err().contains("there are daemon"));
     }
 }

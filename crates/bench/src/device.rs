@@ -91,12 +91,7 @@ impl Device for BenchDevice {
             BenchDevice::Memory(bytes) => bytes.borrow().len() as u64,
             BenchDevice::File(file) => return file.info(),
         };
-        DeviceInfo {
-            size_bytes,
-            sector_bytes: 512,
-            is_rotational: false,
-            has_zeroing_trim: false,
-        }
+        DeviceInfo::plain(size_bytes)
     }
 
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {

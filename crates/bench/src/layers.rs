@@ -6,15 +6,16 @@
 //! - a figure is the difference of two ways in the same round. They are asked by turns, in short slices, up and down
 //!   again: what the machine does to one, it does to the other, and what it does in the course of the round cancels
 //!   out;
-//! - all members are of the type that is served, and all ways have the same pool of buffers.
+//! - all members are of a type as the one that is served, and all ways have the same pool of buffers.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_block::buf::{Buf, BufPool};
-use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::boxed::BoxedDevice;
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::ranges::RangeSet;
 use plexum_engine::balance::Policy;
 use plexum_engine::drive::Drive;
@@ -23,7 +24,7 @@ use plexum_engine::metadata::PlainMetadata;
 use plexum_engine::state::{MemberId, MemberRecord, Standing};
 use plexum_engine::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
 use plexum_freebsd::gvinum::tally::Tallies;
-use plexum_freebsd::stacked::{PlexMember, Stacked};
+use plexum_freebsd::stacked::{PlexMember, Stackable};
 use plexum_layout::{Geometry, GeometrySpec, Organisation};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::{Handle, Runtime};
@@ -43,7 +44,46 @@ const CLIMBS: u32 = 5;
 /// In front of each metric.
 pub(crate) const ADDED: &str = "each layer added: ";
 
-type Member = Stacked<BenchDevice, RealClock>;
+/// A member as one is served: one of several kinds, of which some are behind a box.
+#[derive(Clone)]
+enum Member {
+    Plain(Rc<BenchDevice>),
+    Stacked(BoxedDevice),
+}
+
+impl From<BoxedDevice> for Member {
+    fn from(device: BoxedDevice) -> Self {
+        Member::Stacked(device)
+    }
+}
+
+impl Device for Member {
+    fn info(&self) -> DeviceInfo {
+        match self {
+            Member::Plain(device) => device.info(),
+            Member::Stacked(device) => device.info(),
+        }
+    }
+    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
+        match self {
+            Member::Plain(device) => (**device).read(offset_bytes, buf).await,
+            Member::Stacked(device) => device.read(offset_bytes, buf).await,
+        }
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        match self {
+            Member::Plain(device) => (**device).write(offset_bytes, data, fua).await,
+            Member::Stacked(device) => device.write(offset_bytes, data, fua).await,
+        }
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        match self {
+            Member::Plain(device) => device.flush().await,
+            Member::Stacked(device) => device.flush().await,
+        }
+    }
+}
+
 type Over = Volume<Member, RealClock>;
 type Asked = Pin<Box<dyn Future<Output = Result<Figures, IoError>>>>;
 
@@ -154,7 +194,7 @@ fn volume_by_layers(handle: &Handle) -> Result<Vec<Way>, BenchError> {
         tally: Tallies::default().plex("plex", [("subdisk", "drive")].into_iter()),
         labels: Box::new(Vec::new),
     });
-    let over = Stacked::Plex(plex);
+    let over = Member::stacked(&plex);
     let bare = Bare(Rc::new(member()), pool.clone());
     let uncounted = Uncounted(drive(member()), pool.clone());
     let counted = Counted(drive(member()), pool.clone(), handle.clock());
@@ -198,7 +238,7 @@ fn mirror_that_reads_ahead(handle: &Handle) -> Result<Vec<Way>, BenchError> {
 
 /// A member that costs nothing, as the engine serves it.
 fn member() -> Member {
-    Stacked::Device(Rc::new(BenchDevice::null(0, SPAN_BYTES)))
+    Member::Plain(Rc::new(BenchDevice::null(0, SPAN_BYTES)))
 }
 
 /// A volume over members that all agree, with no metadata.

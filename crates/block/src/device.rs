@@ -111,6 +111,20 @@ pub struct DeviceInfo {
     pub has_zeroing_trim: bool,
 }
 
+impl DeviceInfo {
+    /// A device of `size_bytes` in sectors of 512 bytes that has nothing else to tell, as devices of tests and benches
+    /// have not.
+    #[must_use]
+    pub const fn plain(size_bytes: u64) -> Self {
+        Self {
+            size_bytes,
+            sector_bytes: 512,
+            is_rotational: false,
+            has_zeroing_trim: false,
+        }
+    }
+}
+
 /// How a range shall become zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroMode {

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bits;
+pub mod boxed;
 pub mod buf;
 pub mod busy;
 pub mod clock;

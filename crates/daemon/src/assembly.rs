@@ -5,7 +5,6 @@
 //! - a damaged member is left out with a note; a blank one, or one of another array, that was named is refused.
 
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
 use plexum_block::device::IoError;
@@ -14,7 +13,7 @@ use plexum_engine::volume::{Volume, VolumeOptions};
 use plexum_format::Problem as FormatProblem;
 use plexum_format::md::Superblock;
 use plexum_freebsd::gvinum::tally::VolumeTally;
-use plexum_freebsd::stacked::{PlexMember, Stacked};
+use plexum_freebsd::stacked::PlexMember;
 use plexum_md::assemble::{
     AssembleCode, AssembleError, Assembly, BitmapUse, JournalUse, Options, StaleUse,
 };
@@ -36,7 +35,7 @@ use crate::volume::facts::Facts;
 use crate::volume::status::Finding;
 
 /// A member of this process: a device, which others may use too, or a plex.
-pub type RealDevice = Stacked<AnyDevice, RealClock>;
+pub type RealDevice = AnyDevice;
 /// A plex of this process under a volume of several.
 pub type RealPlex = PlexMember<AnyDevice, RealClock>;
 /// The volume of this process.
@@ -304,10 +303,7 @@ fn open_backup(
     let name = path.display().to_string();
     let file = FileDevice::open(handle, path, &OpenOptions::read_only())
         .map_err(|error| problem_of(error, &name))?;
-    Ok(Some((
-        name,
-        Stacked::Device(Rc::new(AnyDevice::File(file))),
-    )))
+    Ok(Some((name, file.into())))
 }
 
 /// An array whose reshape in place was interrupted is read with mdadm's backup file, and not written to.
@@ -463,13 +459,13 @@ async fn open_members(
             .await
             .map_err(or_read_only)?;
         if !request.planned.is_empty() {
-            devices.push((shown(&parsed), Stacked::Device(Rc::new(device))));
+            devices.push((shown(&parsed), device));
             continue; // what is on it does not count
         }
         owners::check(&device, pool, word, request.choice).await?;
         let version = request.choice.version();
         match examine_as(&device, pool, devices.len(), word, version).await {
-            Ok(_) => devices.push((shown(&parsed), Stacked::Device(Rc::new(device)))),
+            Ok(_) => devices.push((shown(&parsed), device)),
             Err(OpenError::Format { error, .. }) => {
                 let problem = of_format(&error, word);
                 notes.push(format!("{}; it is left out", problem.message));

@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod open;
 pub mod owners;
 mod part;
+pub mod planned;
 pub mod pool_write;
 pub mod problem;
 pub mod runtime_dir;

@@ -1,6 +1,7 @@
 //! From the words of a command line to devices: files, block devices, `missing`, remote exports, other volumes.
 //!
 //! Invariants:
+//! - one type stands for whatever a member is, from the engine's I/O to the file;
 //! - a member is opened once and locked as long as it is open;
 //! - whatever cannot be opened becomes one problem that names the member as the user wrote it.
 
@@ -10,9 +11,11 @@ use std::net::ToSocketAddrs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use plexum_block::boxed::BoxedDevice;
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
@@ -119,14 +122,29 @@ impl std::fmt::Display for MemberWord {
     }
 }
 
-/// Any kind of member that can be opened.
+/// What a member of a volume can be. Clones are the same device.
+#[derive(Clone)]
 pub enum AnyDevice {
     /// A file or a block device.
-    File(FileDevice),
+    File(Rc<FileDevice>),
     /// A partition of one.
-    Part(PartDevice),
+    Part(Rc<PartDevice>),
     /// An export of an NBD server, another volume among them.
-    Remote(ClientDevice<Stream<Socket>>),
+    Remote(Rc<ClientDevice<Stream<Socket>>>),
+    /// What a format puts between a volume and its drives: a plex, a drive that several volumes label.
+    Stacked(BoxedDevice),
+}
+
+impl From<FileDevice> for AnyDevice {
+    fn from(file: FileDevice) -> Self {
+        AnyDevice::File(Rc::new(file))
+    }
+}
+
+impl From<BoxedDevice> for AnyDevice {
+    fn from(device: BoxedDevice) -> Self {
+        AnyDevice::Stacked(device)
+    }
 }
 
 impl AnyDevice {
@@ -142,7 +160,7 @@ impl AnyDevice {
     ) -> Result<Self, Problem> {
         match word {
             MemberWord::Path(path) => FileDevice::open(handle, path, options)
-                .map(AnyDevice::File)
+                .map(AnyDevice::from)
                 .map_err(|error| problem_of(error, &word.to_string())),
             MemberWord::Partition(disk, part) => {
                 let shown = word.to_string();
@@ -152,7 +170,7 @@ impl AnyDevice {
                     length_bytes: place.end - place.start,
                 };
                 PartDevice::open(handle, disk, part, options)
-                    .map(AnyDevice::Part)
+                    .map(|part| AnyDevice::Part(Rc::new(part)))
                     .map_err(|error| problem_of(error, &shown))
             }
             MemberWord::Missing => Err(Problem::new(
@@ -205,7 +223,7 @@ impl AnyDevice {
     pub fn as_file(&self) -> Option<&FileDevice> {
         match self {
             AnyDevice::File(file) => Some(file),
-            AnyDevice::Part(_) | AnyDevice::Remote(_) => None,
+            AnyDevice::Part(_) | AnyDevice::Remote(_) | AnyDevice::Stacked(_) => None,
         }
     }
 }
@@ -216,20 +234,24 @@ impl Device for AnyDevice {
             AnyDevice::File(file) => file.info(),
             AnyDevice::Part(part) => part.info(),
             AnyDevice::Remote(remote) => remote.info(),
+            AnyDevice::Stacked(device) => device.info(),
         }
     }
+    // Past the `Rc`, whose own `read` and `write` would be one more future to poll.
     async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
         match self {
-            AnyDevice::File(file) => file.read(offset_bytes, buf).await,
-            AnyDevice::Part(part) => part.read(offset_bytes, buf).await,
-            AnyDevice::Remote(remote) => remote.read(offset_bytes, buf).await,
+            AnyDevice::File(file) => (**file).read(offset_bytes, buf).await,
+            AnyDevice::Part(part) => (**part).read(offset_bytes, buf).await,
+            AnyDevice::Remote(remote) => (**remote).read(offset_bytes, buf).await,
+            AnyDevice::Stacked(device) => device.read(offset_bytes, buf).await,
         }
     }
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         match self {
-            AnyDevice::File(file) => file.write(offset_bytes, data, fua).await,
-            AnyDevice::Part(part) => part.write(offset_bytes, data, fua).await,
-            AnyDevice::Remote(remote) => remote.write(offset_bytes, data, fua).await,
+            AnyDevice::File(file) => (**file).write(offset_bytes, data, fua).await,
+            AnyDevice::Part(part) => (**part).write(offset_bytes, data, fua).await,
+            AnyDevice::Remote(remote) => (**remote).write(offset_bytes, data, fua).await,
+            AnyDevice::Stacked(device) => device.write(offset_bytes, data, fua).await,
         }
     }
     async fn flush(&self) -> Result<(), IoError> {
@@ -237,6 +259,7 @@ impl Device for AnyDevice {
             AnyDevice::File(file) => file.flush().await,
             AnyDevice::Part(part) => part.flush().await,
             AnyDevice::Remote(remote) => remote.flush().await,
+            AnyDevice::Stacked(device) => device.flush().await,
         }
     }
     async fn zero(
@@ -249,6 +272,7 @@ impl Device for AnyDevice {
             AnyDevice::File(file) => file.zero(offset_bytes, length_bytes, mode).await,
             AnyDevice::Part(part) => part.zero(offset_bytes, length_bytes, mode).await,
             AnyDevice::Remote(remote) => remote.zero(offset_bytes, length_bytes, mode).await,
+            AnyDevice::Stacked(device) => device.zero(offset_bytes, length_bytes, mode).await,
         }
     }
     async fn extents(
@@ -267,6 +291,11 @@ impl Device for AnyDevice {
                     .extents(offset_bytes, length_bytes, extents_max)
                     .await
             }
+            AnyDevice::Stacked(device) => {
+                device
+                    .extents(offset_bytes, length_bytes, extents_max)
+                    .await
+            }
         }
     }
     fn fua_way(&self) -> FuaWay {
@@ -274,6 +303,7 @@ impl Device for AnyDevice {
             AnyDevice::File(file) => file.fua_way(),
             AnyDevice::Part(part) => part.fua_way(),
             AnyDevice::Remote(remote) => remote.fua_way(),
+            AnyDevice::Stacked(device) => device.fua_way(),
         }
     }
     fn is_in_memory(&self) -> bool {
@@ -281,13 +311,14 @@ impl Device for AnyDevice {
             AnyDevice::File(file) => file.is_in_memory(),
             AnyDevice::Part(part) => part.is_in_memory(),
             AnyDevice::Remote(remote) => remote.is_in_memory(),
+            AnyDevice::Stacked(device) => device.is_in_memory(),
         }
     }
 
     fn handle(&self) -> Option<u64> {
         match self {
             AnyDevice::File(file) => file.handle(),
-            AnyDevice::Part(_) | AnyDevice::Remote(_) => None,
+            AnyDevice::Part(_) | AnyDevice::Remote(_) | AnyDevice::Stacked(_) => None,
         }
     }
     fn busy(&self) -> usize {
@@ -295,6 +326,7 @@ impl Device for AnyDevice {
             AnyDevice::File(file) => file.busy(),
             AnyDevice::Part(part) => part.busy(),
             AnyDevice::Remote(remote) => remote.busy(),
+            AnyDevice::Stacked(device) => device.busy(),
         }
     }
     async fn check(&self) -> Result<(), IoError> {
@@ -302,6 +334,7 @@ impl Device for AnyDevice {
             AnyDevice::File(file) => file.check().await,
             AnyDevice::Part(part) => part.check().await,
             AnyDevice::Remote(remote) => remote.check().await,
+            AnyDevice::Stacked(device) => device.check().await,
         }
     }
 }
@@ -386,7 +419,7 @@ async fn shake_hands(
         .map_err(|error| refused(error.to_string()))?;
     let _driver = handle.spawn(async move { driver.run().await });
     let device = ClientDevice::new(client, pool).map_err(|error| refused(error.to_string()))?;
-    Ok(AnyDevice::Remote(device))
+    Ok(AnyDevice::Remote(Rc::new(device)))
 }
 
 /// What helps where members are listed by slot and one does not exist.

@@ -15,9 +15,9 @@ use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
 use plexum_zfs::{NamedDevice, find_members};
 
-use crate::create::{check_folder, make_file, now_seconds, random_uuid, remove_files, this_host};
-use crate::inspect::{Finding, inspect};
+use crate::create::{check_folder, now_seconds, random_uuid, remove_files, this_host};
 use crate::open::{AnyDevice, MemberWord, check_writers};
+pub use crate::planned::PlannedMember;
 use crate::problem::{Code, Problem};
 use crate::zfs::{of_zfs, open_pool};
 
@@ -35,19 +35,6 @@ pub struct PoolRequest {
     pub member_size_bytes: Option<u64>,
     /// Sector of the pool.
     pub sector_bytes: u64,
-}
-
-/// A member of the plan.
-pub struct PlannedMember {
-    /// As the user wrote it.
-    pub member: String,
-    /// Its size.
-    pub size_bytes: u64,
-    /// Whether a file will be made.
-    pub is_new: bool,
-    /// What is on it.
-    pub found: Vec<Finding>,
-    device: Option<AnyDevice>,
 }
 
 /// A group of the plan.
@@ -226,16 +213,7 @@ impl PlannedMember {
         handle: &Handle,
         made: &mut Vec<PathBuf>,
     ) -> Result<NewMember<AnyDevice>, Problem> {
-        let device = match self.device {
-            Some(device) => device,
-            None => {
-                let path = PathBuf::from(&self.member);
-                make_file(&path, self.size_bytes)?;
-                made.push(path.clone());
-                let word = MemberWord::Path(path);
-                AnyDevice::open(handle, &word, &OpenOptions::read_write()).await?
-            }
-        };
+        let device = self.open(handle, made).await?;
         let path =
             std::path::absolute(&self.member).unwrap_or_else(|_| PathBuf::from(&self.member));
         Ok(NewMember {
@@ -352,13 +330,7 @@ async fn open_member(
         };
         check_folder(Path::new(path), word)?;
         let size_bytes = size_bytes / 4096 * 4096;
-        return Ok(PlannedMember {
-            member: word.to_owned(),
-            size_bytes,
-            is_new: true,
-            found: Vec::new(),
-            device: None,
-        });
+        return Ok(PlannedMember::new_file(word, size_bytes));
     }
     let options = match access {
         Access::ReadOnly => OpenOptions::read_only(),
@@ -366,13 +338,7 @@ async fn open_member(
     };
     let device = AnyDevice::open(handle, &parsed, &options).await?;
     check_writers(&parsed, word)?;
-    Ok(PlannedMember {
-        member: word.to_owned(),
-        size_bytes: device.info().size_bytes,
-        is_new: false,
-        found: inspect(&device, word).await?,
-        device: Some(device),
-    })
+    PlannedMember::there(word, device).await
 }
 
 /// Whether a pool is checked before it is written.

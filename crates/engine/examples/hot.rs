@@ -56,12 +56,7 @@ impl Member {
 
 impl Device for Member {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo {
-            size_bytes: DEVICE_BYTES,
-            sector_bytes: 512,
-            is_rotational: false,
-            has_zeroing_trim: false,
-        }
+        DeviceInfo::plain(DEVICE_BYTES)
     }
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         if self.is_late {

@@ -51,12 +51,7 @@ impl Memory {
 
 impl Device for Memory {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo {
-            size_bytes: DATA_BYTES + 512,
-            sector_bytes: 512,
-            is_rotational: false,
-            has_zeroing_trim: false,
-        }
+        DeviceInfo::plain(DATA_BYTES + 512)
     }
 
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {

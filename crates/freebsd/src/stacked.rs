@@ -1,18 +1,17 @@
-//! What a volume stands on: a device, or a plex, which is a volume itself. So volumes of several plexes need no code of
-//! their own: copies between plexes are copies between members.
+//! What a volume of Vinum stands on besides devices: a drive whose labels several volumes write, and a plex, which is a
+//! volume itself. So volumes of several plexes need no code of their own: copies between plexes are copies between
+//! members.
 //!
 //! Invariants:
 //! - a plex is reached through a box, so that the type of a volume over plexes is finite;
 //! - bytes behind the end of a plex are its label: what is written there is carried to every drive under it.
 
 use std::cell::Cell;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 
-use crate::gvinum::Growing;
 use crate::gvinum::counters::Direction;
 use crate::gvinum::tally::PlexTally;
+use plexum_block::boxed::BoxedDevice;
 use plexum_block::buf::{Buf, BufMut};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
@@ -23,17 +22,17 @@ use plexum_engine::volume::Volume;
 /// Bytes behind a plex that stand for the labels of its drives.
 pub const PLEX_LABEL_BYTES: u64 = 4096;
 
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, IoError>> + 'a>>;
-
-/// Boxes what `make` makes, in the place where it stays: `Box::pin` makes it on the stack first, and copying the nine
-/// kilobytes of a write's future was a third of what a plex cost.
-#[inline(always)]
-fn boxed<'a, T, F: Future<Output = Result<T, IoError>> + 'a>(
-    make: impl FnOnce() -> F,
-) -> Boxed<'a, T> {
-    let made: Box<F> = Box::write(Box::new_uninit(), make());
-    Box::into_pin(made)
+/// The members of a system of Vinum: whatever its drives are, it can also be a device behind a box, which is what this
+/// format puts between a volume and its drives. Clones are the same device.
+pub trait Stackable: Device + Clone + From<BoxedDevice> {
+    /// This, as a member.
+    #[must_use]
+    fn stacked(device: &Rc<impl Device>) -> Self {
+        BoxedDevice::new(Rc::clone(device)).into()
+    }
 }
+
+impl<D: Device + Clone + From<BoxedDevice>> Stackable for D {}
 
 /// The labels of a drive that several volumes write: whoever wants one written writes what is true at that moment, one
 /// after the other. So no older label ever comes after a newer one.
@@ -52,39 +51,10 @@ pub struct Lane {
     pub failed_flushes: Cell<u64>,
 }
 
-/// A drive's lane as one member uses it.
-#[derive(Clone)]
-pub struct LaneUser {
-    lane: Rc<Lane>,
-    /// Failed flushes that this member has heard of.
-    heard: Cell<u64>,
-}
-
-impl LaneUser {
-    /// A user of `lane`.
-    #[must_use]
-    pub fn new(lane: Rc<Lane>) -> Self {
-        let heard = Cell::new(lane.failed_flushes.get());
-        Self { lane, heard }
-    }
-
-    /// Flushes the drive. A flush that failed for another member has left what this one wrote in doubt as well, and the
-    /// device tells it only once (W13).
-    async fn flush<D: Device>(&self, device: &D) -> Result<(), IoError> {
-        let result = device.flush().await;
-        let failed = &self.lane.failed_flushes;
-        failed.set(failed.get() + u64::from(result.is_err()));
-        if self.heard.replace(failed.get()) < failed.get() {
-            return result.and(Err(IoError::Medium));
-        }
-        result
-    }
-}
-
 impl Lane {
-    async fn write<D: Device>(
+    async fn write(
         &self,
-        device: &D,
+        device: &impl Device,
         offset_bytes: u64,
         fua: Fua,
     ) -> Result<(), IoError> {
@@ -100,26 +70,88 @@ impl Lane {
     }
 }
 
-/// A member: a device, or a plex.
-pub enum Stacked<D: Device, C: Clock> {
-    /// A device, perhaps shared with other members.
-    Device(Rc<D>),
-    /// A drive whose labels several volumes write.
-    Labelled(Rc<D>, LaneUser),
-    /// A plex that is getting more subdisks.
-    Growing(Rc<Growing<D, C>>),
-    /// A plex.
-    Plex(Rc<PlexMember<D, C>>),
+/// A drive whose labels several volumes write, as one member uses it.
+pub struct LabelledDrive<D> {
+    device: D,
+    lane: Rc<Lane>,
+    /// Failed flushes that this member has heard of.
+    heard: Cell<u64>,
 }
 
-impl<D: Device, C: Clock> Clone for Stacked<D, C> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Device(device) => Self::Device(Rc::clone(device)),
-            Self::Labelled(device, lane) => Self::Labelled(Rc::clone(device), lane.clone()),
-            Self::Growing(growing) => Self::Growing(Rc::clone(growing)),
-            Self::Plex(plex) => Self::Plex(Rc::clone(plex)),
+impl<D: Device> LabelledDrive<D> {
+    /// A member on `device`, whose labels go by `lane`.
+    #[must_use]
+    pub fn new(device: D, lane: &Rc<Lane>) -> Self {
+        Self {
+            device,
+            lane: Rc::clone(lane),
+            heard: Cell::new(lane.failed_flushes.get()),
         }
+    }
+}
+
+impl<D: Device> Device for LabelledDrive<D> {
+    fn info(&self) -> DeviceInfo {
+        self.device.info()
+    }
+
+    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
+        self.device.read(offset_bytes, buf).await
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        match offset_bytes < self.lane.end_bytes {
+            true => self.lane.write(&self.device, offset_bytes, fua).await,
+            false => self.device.write(offset_bytes, data, fua).await,
+        }
+    }
+
+    /// Flushes the drive. A flush that failed for another member has left what this one wrote in doubt as well, and the
+    /// device tells it only once (W13).
+    async fn flush(&self) -> Result<(), IoError> {
+        let result = self.device.flush().await;
+        let failed = &self.lane.failed_flushes;
+        failed.set(failed.get() + u64::from(result.is_err()));
+        if self.heard.replace(failed.get()) < failed.get() {
+            return result.and(Err(IoError::Medium));
+        }
+        result
+    }
+
+    async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+    ) -> Result<(), IoError> {
+        self.device.zero(offset_bytes, length_bytes, mode).await
+    }
+
+    async fn extents(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, IoError> {
+        self.device
+            .extents(offset_bytes, length_bytes, extents_max)
+            .await
+    }
+
+    fn fua_way(&self) -> FuaWay {
+        self.device.fua_way()
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.device.is_in_memory()
+    }
+
+    fn busy(&self) -> usize {
+        self.device.busy()
+    }
+
+    async fn check(&self) -> Result<(), IoError> {
+        self.device.check().await
     }
 }
 
@@ -131,9 +163,9 @@ pub struct PlexMember<D: Device, C: Clock> {
     /// Its name.
     pub name: String,
     /// The plex.
-    pub volume: Volume<Stacked<D, C>, C>,
+    pub volume: Volume<D, C>,
     /// The drives under it, with the caller's numbers.
-    pub drives: Vec<(usize, Stacked<D, C>)>,
+    pub drives: Vec<(usize, D)>,
     /// What it has done.
     pub tally: Rc<PlexTally>,
     /// Says what their labels are now.
@@ -166,6 +198,20 @@ impl<D: Device, C: Clock> PlexMember<D, C> {
             Err(IoError::Failed) if self.volume.is_frozen() => Err(IoError::Gone),
             Err(IoError::Failed) => Err(IoError::Medium),
             other => other,
+        }
+    }
+}
+
+impl<D: Device, C: Clock> Device for PlexMember<D, C> {
+    fn info(&self) -> DeviceInfo {
+        let sector_bytes = self.volume.sector_bytes();
+        let label = Self::label_at_bytes(self.volume.size_bytes(), sector_bytes);
+        let mut infos = self.drives.iter().map(|(_, device)| device.info());
+        DeviceInfo {
+            size_bytes: label + PLEX_LABEL_BYTES,
+            sector_bytes,
+            is_rotational: infos.any(|info| info.is_rotational),
+            has_zeroing_trim: false,
         }
     }
 
@@ -201,145 +247,28 @@ impl<D: Device, C: Clock> PlexMember<D, C> {
             .count_on(&self.volume, Direction::Write, offset_bytes, length);
         Ok(())
     }
-}
 
-impl<D: Device, C: Clock> Device for Stacked<D, C> {
-    fn info(&self) -> DeviceInfo {
-        match self {
-            Self::Device(device) | Self::Labelled(device, _) => device.info(),
-            Self::Growing(growing) => growing.info(),
-            Self::Plex(plex) => {
-                let sector_bytes = plex.volume.sector_bytes();
-                let label =
-                    PlexMember::<D, C>::label_at_bytes(plex.volume.size_bytes(), sector_bytes);
-                let mut infos = plex.drives.iter().map(|(_, device)| device.info());
-                DeviceInfo {
-                    size_bytes: label + PLEX_LABEL_BYTES,
-                    sector_bytes,
-                    is_rotational: infos.any(|info| info.is_rotational),
-                    has_zeroing_trim: false,
-                }
-            }
-        }
-    }
-
-    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
-        match self {
-            Self::Device(device) | Self::Labelled(device, _) => {
-                device.read(offset_bytes, buf).await
-            }
-            Self::Growing(growing) => {
-                let reading = boxed(|| growing.read(offset_bytes, buf));
-                reading.await
-            }
-            Self::Plex(plex) => {
-                let reading = boxed(|| plex.read(offset_bytes, buf));
-                reading.await
-            }
-        }
-    }
-
-    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        match self {
-            Self::Labelled(device, user) if offset_bytes < user.lane.end_bytes => {
-                user.lane.write(&**device, offset_bytes, fua).await
-            }
-            Self::Device(device) | Self::Labelled(device, _) => {
-                device.write(offset_bytes, data, fua).await
-            }
-            Self::Growing(growing) => {
-                let writing = boxed(|| growing.write(offset_bytes, data, fua));
-                writing.await
-            }
-            Self::Plex(plex) => {
-                let writing = boxed(|| plex.write(offset_bytes, data, fua));
-                writing.await
-            }
-        }
-    }
-
-    async fn extents(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        extents_max: usize,
-    ) -> Result<Vec<Extent>, IoError> {
-        match self {
-            Self::Device(device) | Self::Labelled(device, _) => {
-                device
-                    .extents(offset_bytes, length_bytes, extents_max)
-                    .await
-            }
-            Self::Plex(_) | Self::Growing(_) => Err(IoError::Unsupported),
-        }
+    async fn flush(&self) -> Result<(), IoError> {
+        self.as_member(self.volume.flush().await)
     }
 
     fn fua_way(&self) -> FuaWay {
-        match self {
-            Self::Device(device) | Self::Labelled(device, _) => device.fua_way(),
-            Self::Plex(plex) => FuaWay::of_all(plex.drives.iter().map(|(_, drive)| drive)),
-            Self::Growing(growing) => growing.fua_way(),
-        }
+        FuaWay::of_all(self.drives.iter().map(|(_, drive)| drive))
     }
 
     fn is_in_memory(&self) -> bool {
-        match self {
-            Self::Device(device) | Self::Labelled(device, _) => device.is_in_memory(),
-            Self::Plex(plex) => plex.drives.iter().all(|(_, device)| device.is_in_memory()),
-            Self::Growing(_) => false,
-        }
-    }
-
-    fn handle(&self) -> Option<u64> {
-        match self {
-            Self::Device(device) => device.handle(),
-            Self::Labelled(..) | Self::Plex(_) | Self::Growing(_) => None,
-        }
+        self.drives.iter().all(|(_, device)| device.is_in_memory())
     }
 
     fn busy(&self) -> usize {
-        match self {
-            Self::Device(device) | Self::Labelled(device, _) => device.busy(),
-            Self::Plex(plex) => plex.drives.iter().map(|(_, device)| device.busy()).sum(),
-            Self::Growing(growing) => growing.busy(),
-        }
+        self.drives.iter().map(|(_, device)| device.busy()).sum()
     }
 
-    async fn flush(&self) -> Result<(), IoError> {
-        match self {
-            Self::Device(device) => device.flush().await,
-            Self::Labelled(device, user) => user.flush(&**device).await,
-            Self::Growing(growing) => {
-                let flushing = boxed(|| growing.flush());
-                flushing.await
-            }
-            Self::Plex(plex) => {
-                let flushing = boxed(|| plex.volume.flush());
-                plex.as_member(flushing.await)
-            }
-        }
-    }
-
-    async fn zero(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        mode: ZeroMode,
-    ) -> Result<(), IoError> {
-        match self {
-            Self::Device(device) | Self::Labelled(device, _) => {
-                device.zero(offset_bytes, length_bytes, mode).await
-            }
-            Self::Plex(_) | Self::Growing(_) => Err(IoError::Unsupported),
-        }
-    }
-
+    /// Its own background looks after its members.
     async fn check(&self) -> Result<(), IoError> {
-        match self {
-            Self::Device(device) | Self::Labelled(device, _) => device.check().await,
-            Self::Plex(plex) if plex.volume.is_frozen() => Err(IoError::Gone),
-            Self::Growing(growing) if growing.is_frozen() => Err(IoError::Gone),
-            Self::Plex(_) | Self::Growing(_) => Ok(()), // its own background looks after its members
+        match self.volume.is_frozen() {
+            true => Err(IoError::Gone),
+            false => Ok(()),
         }
     }
 }
@@ -367,12 +296,7 @@ mod tests {
 
     impl Device for Once {
         fn info(&self) -> DeviceInfo {
-            DeviceInfo {
-                size_bytes: 512,
-                sector_bytes: 512,
-                is_rotational: false,
-                has_zeroing_trim: false,
-            }
+            DeviceInfo::plain(512)
         }
         async fn read(&self, _offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
             Ok(buf)
@@ -408,12 +332,7 @@ mod tests {
 
     impl Device for Strips {
         fn info(&self) -> DeviceInfo {
-            DeviceInfo {
-                size_bytes: 1 << 20,
-                sector_bytes: 512,
-                is_rotational: false,
-                has_zeroing_trim: false,
-            }
+            DeviceInfo::plain(1 << 20)
         }
         async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
             buf.fill(u8::try_from(offset_bytes / STRIP_BYTES).unwrap());
@@ -445,7 +364,7 @@ mod tests {
     const STRIP_BYTES: u64 = 4096;
 
     /// A plex of two stripes of this drive.
-    fn plex(drive: &Rc<Strips>) -> Stacked<Strips, Still> {
+    fn plex(drive: &Rc<Strips>) -> PlexMember<BoxedDevice, Still> {
         let geometry = Geometry::new(&GeometrySpec {
             organisation: Organisation::Raid0(Raid0Layout::Original),
             member_count: 2,
@@ -456,7 +375,7 @@ mod tests {
         .unwrap();
         let members = (0..2).map(|slot| DrivePart {
             name: format!("subdisk {slot}"),
-            device: Some(Stacked::Device(Rc::clone(drive))),
+            device: Some(BoxedDevice::stacked(drive)),
             record: MemberRecord {
                 slot: Some(slot),
                 standing: Standing::Active,
@@ -480,13 +399,13 @@ mod tests {
             resync_start_bytes: None,
             options: VolumeOptions::default(),
         });
-        Stacked::Plex(Rc::new(PlexMember {
+        PlexMember {
             name: "plex".to_owned(),
             volume,
             drives: Vec::new(),
             tally: Tallies::default().plex("plex", std::iter::empty()),
             labels: Box::new(Vec::new),
-        }))
+        }
     }
 
     #[test]
@@ -513,14 +432,12 @@ mod tests {
             pool: BufPool::new(4096),
             failed_flushes: Cell::new(0),
         });
-        let (one, other) = (LaneUser::new(Rc::clone(&lane)), LaneUser::new(lane));
-        let device = Once(Cell::new(true));
-        assert!(run(one.flush(&device)).is_err());
-        assert_eq!(run(one.flush(&device)), Ok(()));
-        assert!(
-            run(other.flush(&device)).is_err(),
-            "its writes are in doubt too"
-        );
-        assert_eq!(run(other.flush(&device)), Ok(()));
+        let device = Rc::new(Once(Cell::new(true)));
+        let user = || LabelledDrive::new(Rc::clone(&device), &lane);
+        let (one, other) = (user(), user());
+        assert!(run(one.flush()).is_err());
+        assert_eq!(run(one.flush()), Ok(()));
+        assert!(run(other.flush()).is_err(), "its writes are in doubt too");
+        assert_eq!(run(other.flush()), Ok(()));
     }
 }

@@ -1,7 +1,7 @@
 //! What the clients of an export have asked for, and how long it took: counted once, at one place, whatever the server.
 //!
 //! Invariants:
-//! - counting decides nothing: every call is one call of the export behind it;
+//! - counting decides nothing: the workers of a session (`perform.rs`) tell what they have asked an export for;
 //! - a request counts when it has ended; one that is refused before anything was done (zeroes that would not be fast)
 //!   does not count;
 //! - counters of other threads are what they were at their last request: reading them disturbs nobody.
@@ -9,13 +9,11 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use plexum_block::buf::{Buf, Rope};
 use plexum_block::busy::{BusyTime, UnderWay};
 use plexum_block::clock::{Clock, Moment};
-use plexum_block::device::{Fua, IoError};
-
-use crate::export::{Export, ExportInfo, Extent, ZeroRequest};
+use plexum_block::device::IoError;
 
 /// What clients have asked for since the start (or the last reset), and how long it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,29 +149,66 @@ impl Drop for SessionCounted {
     }
 }
 
-/// A read or write under way; ends with `drop`, also when whoever waited for it is gone.
-struct Asked<'a, C: Clock> {
+/// A read or write under way; ends with `drop`, also when whoever waited for it is gone: it does not count then.
+pub struct Asked<'a, C: Clock> {
+    counting: &'a Counting<C>,
     under_way: UnderWay<'a, C>,
-    clock: &'a C,
     since: Moment,
+    length_bytes: u64,
+    /// Where the read or write before it ended, or will.
+    position_before: u64,
     is_sequential: bool,
 }
 
 impl<C: Clock> Asked<'_, C> {
+    /// A read has ended.
+    pub fn read<T>(self, result: &Result<T, IoError>) {
+        let ended = Ended::of(result);
+        self.count(|counters, length_bytes, took| counters.note_read(ended, length_bytes, took));
+    }
+
+    /// A request that changes a range has ended.
+    pub fn written(self, result: &Result<(), IoError>) {
+        let ended = Ended::of(result);
+        self.count(|counters, length_bytes, took| counters.note_write(ended, length_bytes, took));
+    }
+
+    /// It was refused before anything was done: it is as if nobody had asked for it.
+    pub fn refused(self) {
+        self.counting.position.set(self.position_before);
+    }
+
     /// It has ended now; the clock is read once.
-    fn took(self) -> Took {
-        let now = self.clock.now();
+    fn count(self, change: impl FnOnce(&mut Counters, u64, Took)) {
+        let now = self.counting.clock.now();
         self.under_way.end(now);
-        Took {
+        let took = Took {
             ns: now.ns_since(self.since),
             is_sequential: self.is_sequential,
-        }
+        };
+        let tally = &self.counting.tally;
+        tally.count(|counters| change(counters, self.length_bytes, took));
     }
 }
 
-/// An export with counters.
-pub struct Counted<E, C> {
-    export: E,
+/// The clock of an export that counts nothing. There is none.
+pub enum NoClock {}
+
+impl Clock for NoClock {
+    fn now(&self) -> Moment {
+        match *self {}
+    }
+    fn wall_seconds(&self) -> u64 {
+        match *self {}
+    }
+    async fn sleep(&self, _duration: Duration) {
+        match *self {}
+    }
+}
+
+/// Counts what the clients of one export ask for at one thread, whatever server they come through. The export has it,
+/// and the workers of each session tell it what they ask the export for.
+pub struct Counting<C> {
     clock: C,
     tally: Arc<Tally>,
     /// What the tally was at the last reset.
@@ -187,12 +222,11 @@ pub struct Counted<E, C> {
     elsewhere: RefCell<Vec<(Arc<Tally>, Counters)>>,
 }
 
-impl<E: Export, C: Clock> Counted<E, C> {
-    /// Counts what clients of `export` ask for in `tally`.
+impl<C: Clock> Counting<C> {
+    /// Counts in `tally`.
     #[must_use]
-    pub fn new(export: E, clock: C, tally: Arc<Tally>) -> Self {
+    pub fn new(clock: C, tally: Arc<Tally>) -> Self {
         Self {
-            export,
             clock,
             before: Cell::new(tally.counters()),
             tally,
@@ -201,12 +235,6 @@ impl<E: Export, C: Clock> Counted<E, C> {
             position: Cell::new(u64::MAX),
             elsewhere: RefCell::default(),
         }
-    }
-
-    /// What is counted.
-    #[must_use]
-    pub fn export(&self) -> &E {
-        &self.export
     }
 
     /// Other threads serve the same volume.
@@ -252,102 +280,23 @@ impl<E: Export, C: Clock> Counted<E, C> {
     }
 
     /// A read or write begins.
-    fn begin(&self, (offset_bytes, length_bytes): (u64, u64)) -> Asked<'_, C> {
+    pub fn begin(&self, (offset_bytes, length_bytes): (u64, u64)) -> Asked<'_, C> {
         let since = self.clock.now();
         let end = offset_bytes.saturating_add(length_bytes);
+        let position_before = self.position.replace(end);
         Asked {
+            counting: self,
             under_way: self.busy.begin(&self.clock, since),
-            clock: &self.clock,
             since,
-            is_sequential: self.position.replace(end) == offset_bytes,
+            length_bytes,
+            position_before,
+            is_sequential: position_before == offset_bytes,
         }
     }
 
-    /// What changes a range has ended.
-    fn count_write(&self, result: &Result<(), IoError>, length_bytes: u64, asked: Asked<'_, C>) {
-        let (ended, took) = (Ended::of(result), asked.took());
-        self.tally
-            .count(|counters| counters.note_write(ended, length_bytes, took));
-    }
-}
-
-impl<E: Export, C: Clock> Export for Counted<E, C> {
-    fn info(&self) -> ExportInfo {
-        self.export.info()
-    }
-
-    async fn resized(&self, known_bytes: u64) -> u64 {
-        self.export.resized(known_bytes).await
-    }
-
-    async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
-        let asked = self.begin((offset_bytes, u64::from(length_bytes)));
-        let result = self.export.read(offset_bytes, length_bytes).await;
-        let (ended, took) = (Ended::of(&result), asked.took());
-        self.tally
-            .count(|counters| counters.note_read(ended, u64::from(length_bytes), took));
-        result
-    }
-
-    fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {
-        self.export.expect_write(offset_bytes, length_bytes);
-    }
-
-    fn expect_no_write(&self, offset_bytes: u64, length_bytes: u64) {
-        self.export.expect_no_write(offset_bytes, length_bytes);
-    }
-
-    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        let length_bytes = data.len() as u64;
-        let asked = self.begin((offset_bytes, length_bytes));
-        let result = self.export.write(offset_bytes, data, fua).await;
-        self.count_write(&result, length_bytes, asked);
-        result
-    }
-
-    async fn flush(&self) -> Result<(), IoError> {
-        let result = self.export.flush().await;
-        let ended = Ended::of(&result);
+    /// A flush has ended.
+    pub fn flushed(&self, result: &Result<(), IoError>) {
+        let ended = Ended::of(result);
         self.tally.count(|counters| counters.note_flush(ended));
-        result
-    }
-
-    async fn trim(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
-        let asked = self.begin((offset_bytes, length_bytes));
-        let result = self.export.trim(offset_bytes, length_bytes, fua).await;
-        self.count_write(&result, length_bytes, asked);
-        result
-    }
-
-    async fn zero(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        how: ZeroRequest,
-    ) -> Result<(), IoError> {
-        let position = self.position.get();
-        let asked = self.begin((offset_bytes, length_bytes));
-        let result = self.export.zero(offset_bytes, length_bytes, how).await;
-        if how.only_if_fast && result == Err(IoError::Unsupported) {
-            self.position.set(position);
-            return result;
-        }
-        self.count_write(&result, length_bytes, asked);
-        result
-    }
-
-    async fn cache(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError> {
-        self.export.cache(offset_bytes, length_bytes).await
-    }
-
-    async fn status(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        extents_max: usize,
-    ) -> Result<Vec<Extent>, IoError> {
-        self.export
-            .status(offset_bytes, length_bytes, extents_max)
-            .await
     }
 }

@@ -5,7 +5,10 @@
 //!   was checked against an older one is answered `OutOfRange` by the export, never wrapped or cut.
 
 use plexum_block::buf::{Buf, Rope};
+use plexum_block::clock::Clock;
 use plexum_block::device::{Fua, IoError, ZeroMode};
+
+use crate::counted::{Counting, NoClock};
 
 pub use plexum_block::device::Extent;
 
@@ -76,6 +79,11 @@ pub trait Export {
     async fn resized(&self, known_bytes: u64) -> u64 {
         let _ = known_bytes;
         std::future::pending().await
+    }
+    /// What counts the requests of its clients, where somebody wants to know. Sessions tell it (`perform.rs`), never
+    /// the export itself.
+    fn counting(&self) -> Option<&Counting<impl Clock>> {
+        None::<&Counting<NoClock>>
     }
     /// Reads; the rope has exactly `length_bytes`.
     /// # Errors

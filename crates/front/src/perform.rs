@@ -7,6 +7,7 @@
 //! - each job is answered once;
 //! - nothing of a client that is fenced reaches the export: it is looked at before each call, and between the slices
 //!   of a long range;
+//! - what reaches the export is counted here, once, where the export has counters; each slice counts by itself;
 //! - a read gives exactly what was asked for, or an error; extents are fit for any protocol.
 
 use std::cell::{Cell, RefCell};
@@ -15,10 +16,12 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use plexum_block::buf::{Buf, Rope};
+use plexum_block::clock::Clock;
 use plexum_block::device::{Fua, IoError};
 use plexum_block::wait::yield_once;
 
 use crate::client::Client;
+use crate::counted::Asked;
 use crate::export::{Export, Extent, ZeroRequest};
 use crate::requests::Tag;
 
@@ -188,24 +191,27 @@ impl<'a, E: Export, K> Performer<'a, E, K> {
         let range = (offset_bytes, length_bytes);
         self.check_wanted()?;
         match job.command {
-            Command::Flush => self.export.flush().await?,
+            Command::Flush => {
+                let flushed = self.export.flush().await;
+                if let Some(counting) = self.export.counting() {
+                    counting.flushed(&flushed);
+                }
+                flushed?;
+            }
             // Nothing to do, and nothing an export has to be ready for.
             _ if length_bytes == 0 => {}
             Command::Read => return self.read(range).await,
             Command::Write(fua) => {
                 let data = job.data.take();
                 let data = data.expect("a write was admitted with its payload");
-                self.export.write(offset_bytes, data, fua).await?;
-            }
-            Command::Trim(fua) => {
-                for (offset, length) in Slices::of(range) {
-                    match self.export.trim(offset, length, fua).await {
-                        Ok(()) | Err(IoError::Unsupported) => {} // a hint
-                        Err(error) => return Err(error),
-                    }
-                    self.breathe().await?;
+                let asked = self.begin(range);
+                let written = self.export.write(offset_bytes, data, fua).await;
+                if let Some(asked) = asked {
+                    asked.written(&written);
                 }
+                written?;
             }
+            Command::Trim(fua) => self.trim(range, fua).await?,
             Command::Zero(how) => self.zero(range, how).await?,
             Command::Cache => {
                 for (offset, length) in Slices::of(range) {
@@ -227,18 +233,54 @@ impl<'a, E: Export, K> Performer<'a, E, K> {
         Ok(Outcome::Done)
     }
 
-    async fn read(&self, (offset_bytes, length_bytes): (u64, u64)) -> Result<Outcome, IoError> {
+    /// A read or write reaches the export; it is counted where somebody counts.
+    fn begin(&self, range: (u64, u64)) -> Option<Asked<'_, impl Clock>> {
+        self.export.counting().map(|counting| counting.begin(range))
+    }
+
+    async fn read(&self, range: (u64, u64)) -> Result<Outcome, IoError> {
+        let (offset_bytes, length_bytes) = range;
         let length = u32::try_from(length_bytes).map_err(|_| IoError::OutOfRange)?;
-        let rope = self.export.read(offset_bytes, length).await?;
+        let asked = self.begin(range);
+        let read = self.export.read(offset_bytes, length).await;
+        if let Some(asked) = asked {
+            asked.read(&read);
+        }
+        let rope = read?;
         if rope.length_bytes() as u64 != length_bytes {
             return Err(IoError::Failed); // an error is an answer, a short read would be none
         }
         Ok(Outcome::Data(rope))
     }
 
+    async fn trim(&self, range: (u64, u64), fua: Fua) -> Result<(), IoError> {
+        for slice in Slices::of(range) {
+            let asked = self.begin(slice);
+            let trimmed = self.export.trim(slice.0, slice.1, fua).await;
+            if let Some(asked) = asked {
+                asked.written(&trimmed);
+            }
+            match trimmed {
+                Ok(()) | Err(IoError::Unsupported) => {} // a hint
+                Err(error) => return Err(error),
+            }
+            self.breathe().await?;
+        }
+        Ok(())
+    }
+
     async fn zero(&self, range: (u64, u64), mut how: ZeroRequest) -> Result<(), IoError> {
-        for (offset, length) in Slices::of(range) {
-            self.export.zero(offset, length, how).await?;
+        for slice in Slices::of(range) {
+            let asked = self.begin(slice);
+            let zeroed = self.export.zero(slice.0, slice.1, how).await;
+            match asked {
+                Some(asked) if how.only_if_fast && zeroed == Err(IoError::Unsupported) => {
+                    asked.refused();
+                }
+                Some(asked) => asked.written(&zeroed),
+                None => {}
+            }
+            zeroed?;
             // "Not fast" may only be said while nothing has changed.
             how.only_if_fast = false;
             self.breathe().await?;

@@ -8,7 +8,7 @@ mod memory;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use memory::{MemoryDisk, Power};
+use memory::{MemoryDisk, Power, named};
 use plexum_block::buf::BufPool;
 use plexum_disks::rng::Rng;
 use plexum_pool::{
@@ -16,20 +16,10 @@ use plexum_pool::{
     WritablePool, check_pool,
 };
 use plexum_testkit::block_on;
-use plexum_zfs::{NamedDevice, OpenOptions, Pool, find_members};
+use plexum_zfs::{OpenOptions, Pool, find_members};
 
 const BLOCK_BYTES: u64 = 4096;
 const VOLUME_BLOCKS: u64 = 64 << 10;
-
-fn named(disks: &[MemoryDisk]) -> Vec<NamedDevice<MemoryDisk>> {
-    let named = disks.iter().enumerate();
-    named
-        .map(|(n, disk)| NamedDevice {
-            name: format!("disk {n}"),
-            device: disk.clone(),
-        })
-        .collect()
-}
 
 async fn open(disks: &[MemoryDisk]) -> WritablePool<MemoryDisk> {
     let buffers = BufPool::new(1 << 20);

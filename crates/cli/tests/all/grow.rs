@@ -280,6 +280,22 @@ fn while_rows_move_members_are_not_exchanged_and_nothing_is_scrubbed() {
 }
 
 #[test]
+fn who_missed_a_reshape_is_told_that_the_array_may_have_another_shape() {
+    let (place, server, size) = raid5("grow-re-add");
+    done(&place, "set nas rebuild-min=1M rebuild-max=1M");
+    done(&place, "grow nas --add m4");
+    done(&place, "fail nas m2");
+    done(&place, "set nas rebuild-max=0");
+    wait_until(&place, "it is larger", || size_bytes(&place) > size as u64);
+    for words in ["re-add nas m2 --dry-run", "re-add nas m2"] {
+        let run = place.plexum(words);
+        assert_ne!(run.exit, 0, "{words}");
+        assert!(run.err.contains("another shape"), "{words}: {}", run.err);
+    }
+    server.stop(&place);
+}
+
+#[test]
 fn larger_members_are_used_when_all_are_and_what_is_new_is_made_to_agree() {
     let (place, server, size) = raid5("grow-size");
     for (old, new) in [("m0", "n0"), ("m1", "n1"), ("m2", "n2")] {

@@ -1,5 +1,4 @@
 //! The small inputs of the stories, and the content that they were filled with.
-#![allow(dead_code)] // each kind of story uses a part
 
 use std::path::Path;
 

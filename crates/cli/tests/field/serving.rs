@@ -1,10 +1,9 @@
 //! Servers in the foreground for the stories, and a client of theirs.
-#![allow(dead_code)] // each kind of story uses a part
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use super::common::{Place, uri};
+use super::common::Place;
 
 /// `plexum serve` in the foreground, killed at the end when it still runs.
 pub struct Server {
@@ -51,16 +50,4 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Runs commands of qemu-io on a served volume; they must succeed.
-pub fn qemu_io(place: &Place, volume: &str, commands: &[String]) {
-    let uri = uri(place, volume);
-    let mut command = place.command("qemu-io");
-    command.args(["-f", "raw"]);
-    for words in commands {
-        command.args(["-c", words]);
-    }
-    let output = command.arg(uri).output().unwrap();
-    assert!(output.status.success(), "{commands:?}: {output:?}");
 }

@@ -108,18 +108,15 @@ pub(super) async fn act(
     body: Bytes,
 ) -> Response {
     let (UrlPath(volume), Extension(caller), Query(mut query)) = from;
-    match parse_action(action, &body) {
-        Ok(action) => {
-            let why = query.remove("why");
-            let asked = Asked {
-                volume,
-                action,
-                why,
-            };
-            respond(change(&reach, &caller, asked).await)
-        }
-        Err(problem) => refuse(&problem),
-    }
+    let answer = async {
+        let asked = Asked {
+            volume,
+            action: parse_action(action, &body)?,
+            why: query.remove("why"),
+        };
+        change(&reach, &caller, asked).await
+    };
+    respond(answer.await)
 }
 
 pub(super) async fn attached(
@@ -136,10 +133,11 @@ pub(super) async fn rehearse(
     volume: String,
     body: Bytes,
 ) -> Response {
-    match parse_action(action, &body) {
-        Ok(action) => ask(&reach, Request::Rehearse { volume, action }).await,
-        Err(problem) => refuse(&problem),
-    }
+    let answer = async {
+        let action = parse_action(action, &body)?;
+        answer_of(&reach, Request::Rehearse { volume, action }).await
+    };
+    respond(answer.await)
 }
 
 /// Joins the route's word and the body's fields to an action.

@@ -26,9 +26,9 @@ use plexum_runtime::file::{Access, OpenOptions};
 
 use super::Kind;
 use crate::changes::{Noted, Writes, Written};
-use crate::create::{check_folder, make_file, now_seconds, random_uuid, remove_files};
-use crate::inspect::{Finding, inspect};
+use crate::create::{check_folder, now_seconds, random_uuid, remove_files};
 use crate::open::{AnyDevice, MemberWord, check_writers, problem_of_io};
+use crate::planned::PlannedMember;
 use crate::problem::{Code, Problem};
 
 /// Strip size of gstripe when none is asked for, in bytes.
@@ -93,21 +93,8 @@ pub struct PlannedVolume {
     pub size_bytes: u64,
 }
 
-/// One member of the plan.
-pub struct PlannedMember {
-    /// As the user wrote it.
-    pub member: String,
-    /// Its size.
-    pub size_bytes: u64,
-    /// Whether a file will be made.
-    pub is_new: bool,
-    /// What is on it.
-    pub found: Vec<Finding>,
-    device: Option<AnyDevice>,
-    /// Superblocks of md on it that would be found first.
-    leftovers: Vec<u64>,
-    writes: Vec<(u64, Vec<u8>)>,
-}
+/// What is written to a member: where, and the bytes.
+type PlannedWrites = Vec<(u64, Vec<u8>)>;
 
 /// A checked plan.
 pub struct ForeignCreation {
@@ -117,6 +104,8 @@ pub struct ForeignCreation {
     pub volumes: Vec<PlannedVolume>,
     /// Members.
     pub members: Vec<PlannedMember>,
+    /// What is written to each of them, in their order.
+    writes: Vec<PlannedWrites>,
     /// Things worth knowing.
     pub notes: Vec<String>,
 }
@@ -168,9 +157,12 @@ impl ForeignCreation {
         request: &LabelRequest,
         access: Access,
     ) -> Result<Self, Problem> {
-        let mut members = Vec::new();
+        let (mut members, mut writes) = (Vec::new(), Vec::new());
         for word in &request.members {
-            members.push(open_member(handle, word, request.member_size_bytes, access).await?);
+            let size_bytes = request.member_size_bytes;
+            let (member, wipes) = open_member(handle, word, size_bytes, access).await?;
+            members.push(member);
+            writes.push(wipes);
         }
         check_doubles(&members)?;
         let all_new = members.iter().all(|member| member.is_new);
@@ -188,10 +180,8 @@ impl ForeignCreation {
                 "the others are filled from {first} when it is served with --write"
             ));
         }
-        for (member, label) in members.iter_mut().zip(labels) {
-            member
-                .writes
-                .push((member.size_bytes - 512, label.to_vec()));
+        for ((own, size_bytes), label) in writes.iter_mut().zip(sizes).zip(labels) {
+            own.push((size_bytes - 512, label.to_vec()));
         }
         Ok(Self {
             kind: request.kind,
@@ -201,6 +191,7 @@ impl ForeignCreation {
                 size_bytes,
             }],
             members,
+            writes,
             notes,
         })
     }
@@ -221,9 +212,11 @@ impl ForeignCreation {
         if script.drives.is_empty() {
             return Err(no_drive(path));
         }
-        let (mut members, mut rooms) = (Vec::new(), Vec::new());
+        let (mut members, mut writes, mut rooms) = (Vec::new(), Vec::new(), Vec::new());
         for drive in &script.drives {
-            let member = open_member(handle, &drive.device, member_size_bytes, access).await?;
+            let opened = open_member(handle, &drive.device, member_size_bytes, access).await?;
+            let (member, wipes) = opened;
+            writes.push(wipes);
             rooms.push(Room {
                 name: drive.name.clone(),
                 size_bytes: member.size_bytes,
@@ -244,7 +237,7 @@ impl ForeignCreation {
         let all_new = members.iter().all(|member| member.is_new);
         let seconds = now_seconds()?;
         let text = config.encode_sealed().map_err(|error| of_format(&error))?;
-        for (member, drive) in members.iter_mut().zip(&script.drives) {
+        for (own, drive) in writes.iter_mut().zip(&script.drives) {
             let header = DriveHeader::create(host, &drive.name, (seconds, 0));
             let mut header = header.map_err(|error| of_format(&error))?;
             // Holes are zero, and so is their parity; anything else is made equal first.
@@ -254,11 +247,9 @@ impl ForeignCreation {
                 Mark::Writing
             };
             for at in CONFIG_OFFSETS_BYTES {
-                member.writes.push((at, text.clone()));
+                own.push((at, text.clone()));
             }
-            member
-                .writes
-                .push((HEADER_OFFSET_BYTES, header.encode().to_vec()));
+            own.push((HEADER_OFFSET_BYTES, header.encode().to_vec()));
         }
         let volumes = config.volumes.iter().rev().map(|volume| {
             let plexes = plexum_freebsd::gvinum::plexes_of(&config, &volume.name);
@@ -275,6 +266,7 @@ impl ForeignCreation {
             kind: Kind::Gvinum,
             volumes: volumes.collect(),
             members,
+            writes,
             notes: Vec::new(),
         })
     }
@@ -284,7 +276,7 @@ impl ForeignCreation {
     /// # Errors
     /// `NoSpace`, `IoError`.
     pub async fn carry_out(
-        mut self,
+        self,
         handle: &Handle,
         noted: Option<&Noted>,
     ) -> Result<Written, Problem> {
@@ -297,57 +289,41 @@ impl ForeignCreation {
     }
 
     async fn write_all(
-        &mut self,
+        &self,
         handle: &Handle,
         noted: Option<&Noted>,
         made: &mut Vec<PathBuf>,
     ) -> Result<Written, Problem> {
-        for member in &mut self.members {
-            if member.is_new {
-                let path = PathBuf::from(&member.member);
-                make_file(&path, member.size_bytes)?;
-                made.push(path.clone());
-                let word = MemberWord::Path(path);
-                let device = AnyDevice::open(handle, &word, &OpenOptions::read_write()).await?;
-                member.device = Some(device);
-            }
+        let mut devices = Vec::new();
+        for member in &self.members {
+            devices.push(member.open(handle, made).await?);
         }
-        let (mut members, mut phases) = (Vec::new(), Vec::new());
-        for (at, member) in self.members.iter().enumerate() {
-            let Some(device) = &member.device else {
-                return Err(Problem::new(Code::Bug, "a member to write is not open"));
-            };
-            members.push((member.member.as_str(), device));
-            let wipes = member.leftovers.iter().map(|at| (*at, vec![0; 4096]));
-            let writes = wipes.chain(member.writes.iter().cloned());
-            let writes = writes.map(|(at_bytes, bytes)| (at, MetadataWrite { at_bytes, bytes }));
-            phases.push(writes.collect());
-        }
+        let members = self.members.iter().zip(&devices);
+        let members = members.map(|(member, device)| (member.member.as_str(), device));
+        let phases = self.writes.iter().enumerate().map(|(member, writes)| {
+            let writes = writes.iter().cloned();
+            let writes = writes.map(|(at_bytes, bytes)| MetadataWrite { at_bytes, bytes });
+            writes.map(|write| (member, write)).collect()
+        });
+        let (members, phases) = (members.collect(), phases.collect());
         Writes { members, phases }.carry_out(noted).await
     }
 }
 
+/// Opens a member, and says which superblocks of md on it are to be wiped: they would be found first.
 async fn open_member(
     handle: &Handle,
     word: &str,
     member_size_bytes: Option<u64>,
     access: Access,
-) -> Result<PlannedMember, Problem> {
+) -> Result<(PlannedMember, PlannedWrites), Problem> {
     let parsed = MemberWord::parse(word);
-    let new = |size_bytes| PlannedMember {
-        member: word.to_owned(),
-        size_bytes,
-        is_new: true,
-        found: Vec::new(),
-        device: None,
-        leftovers: Vec::new(),
-        writes: Vec::new(),
-    };
     match (&parsed, member_size_bytes) {
         (MemberWord::Missing, _) => return Err(usage("these formats have no empty slots")),
         (MemberWord::Path(path), Some(size)) if !Path::exists(path) => {
             check_folder(path, word)?;
-            return Ok(new(size / 512 * 512));
+            let member = PlannedMember::new_file(word, size / 512 * 512);
+            return Ok((member, Vec::new()));
         }
         _ => {}
     }
@@ -366,22 +342,15 @@ async fn open_member(
         ))
         .member(word));
     }
-    let found = inspect(&device, word).await?;
+    let member = PlannedMember::there(word, device.clone()).await?;
     let detection = detect_on(&device, &BufPool::new(0))
         .await
         .map_err(|error| problem_of_io(error, "reading its metadata", word))?;
-    let leftovers = detection.found.iter().filter_map(|found| match found {
-        Found::Md(superblock) => Some(superblock.super_offset_sectors * 512),
+    let wipes = detection.found.iter().filter_map(|found| match found {
+        Found::Md(superblock) => Some((superblock.super_offset_sectors * 512, vec![0; 4096])),
         _ => None,
     });
-    Ok(PlannedMember {
-        size_bytes: info.size_bytes,
-        is_new: false,
-        found,
-        leftovers: leftovers.collect(),
-        device: Some(device),
-        ..new(0)
-    })
+    Ok((member, wipes.collect()))
 }
 
 fn check_doubles(members: &[PlannedMember]) -> Result<(), Problem> {
@@ -511,7 +480,7 @@ pub async fn carry_out(
     edits: Vec<Edit>,
     noted: Option<&Noted>,
 ) -> Result<Written, Problem> {
-    let mut members = Vec::new();
+    let (mut members, mut writes) = (Vec::new(), Vec::new());
     for edit in edits {
         let word = MemberWord::parse(&edit.member);
         let device = AnyDevice::open(handle, &word, &OpenOptions::read_write()).await?;
@@ -522,14 +491,14 @@ pub async fn carry_out(
             is_new: false,
             found: Vec::new(),
             device: Some(device),
-            leftovers: Vec::new(),
-            writes: edit.writes,
         });
+        writes.push(edit.writes);
     }
     let plan = ForeignCreation {
         kind: Kind::Gvinum,
         volumes: Vec::new(),
         members,
+        writes,
         notes: Vec::new(),
     };
     plan.carry_out(handle, noted).await

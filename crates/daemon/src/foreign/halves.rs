@@ -2,8 +2,6 @@
 //!
 //! Invariants: nothing is written; what is compared is bounded, whatever the size.
 
-use std::rc::Rc;
-
 use plexum_block::buf::BufPool;
 use plexum_block::device::read_range;
 use plexum_format::gmirror::MirrorLabel;
@@ -52,8 +50,8 @@ impl Halves {
 }
 
 /// Looks for components of one age that differ in more than what may have been under way.
-pub async fn written_apart(devices: &[(String, Rc<AnyDevice>)], pool: &BufPool) -> Option<Halves> {
-    let mut equal: Vec<(&String, &Rc<AnyDevice>, MirrorLabel)> = Vec::new();
+pub async fn written_apart(devices: &[(String, AnyDevice)], pool: &BufPool) -> Option<Halves> {
+    let mut equal: Vec<(&String, &AnyDevice, MirrorLabel)> = Vec::new();
     let mut newest = (0, 0);
     for (index, (name, device)) in devices.iter().enumerate() {
         // Who cannot be read is told of when the mirror is put together.
@@ -89,8 +87,8 @@ pub async fn written_apart(devices: &[(String, Rc<AnyDevice>)], pool: &BufPool) 
         let mut differing = 0;
         for number in 0..compared {
             let at = number * (blocks / compared.max(1)) * BLOCK_BYTES;
-            let read = async |device: &Rc<AnyDevice>| {
-                read_range(&**device, pool, at..at + BLOCK_BYTES).await.ok()
+            let read = async |device: &AnyDevice| {
+                read_range(device, pool, at..at + BLOCK_BYTES).await.ok()
             };
             let (left, right) = (read(one).await, read(other).await);
             differing += u64::from(left.is_some() && right.is_some() && left != right);

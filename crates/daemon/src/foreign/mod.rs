@@ -9,8 +9,6 @@ pub mod create;
 mod halves;
 pub mod offline;
 
-use std::rc::Rc;
-
 use plexum_block::buf::BufPool;
 use plexum_engine::balance::Policy;
 use plexum_engine::detect::detect_on;
@@ -19,7 +17,6 @@ use plexum_format::{Detection, FormatError, Found};
 use plexum_freebsd::gmirror::{ComponentState, Mirror, MirrorRequest, Refusal, open_mirror};
 use plexum_freebsd::gvinum::{OpenedSystem, OpenedVolume, SystemRequest, open_system};
 use plexum_freebsd::labels::ForeignError;
-use plexum_freebsd::stacked::Stacked;
 use plexum_freebsd::stripe_concat::{BoundNames, JoinedFormat, join_devices, volume_of};
 use plexum_runtime::Handle;
 use plexum_runtime::clock::RealClock;
@@ -130,7 +127,7 @@ pub async fn kind_of_remote(
     Ok(Kind::of(&detection))
 }
 
-type Opened = Vec<(String, Rc<AnyDevice>)>;
+type Opened = Vec<(String, AnyDevice)>;
 
 /// Opens members of one of these formats.
 ///
@@ -243,19 +240,12 @@ async fn open_members(
             damage.get_or_insert(problem);
             continue;
         }
-        devices.push((crate::assembly::shown(&parsed), Rc::new(device)));
+        devices.push((crate::assembly::shown(&parsed), device));
     }
     if let (true, Some(problem)) = (devices.is_empty(), damage) {
         return Err(problem);
     }
     Ok(devices)
-}
-
-fn stacked(devices: Opened) -> Vec<(String, Stacked<AnyDevice, RealClock>)> {
-    let devices = devices.into_iter();
-    devices
-        .map(|(name, device)| (name, Stacked::Device(device)))
-        .collect()
 }
 
 /// Components that are behind, and are not filled by themselves.
@@ -292,8 +282,7 @@ async fn mirror(
         balance: request.balance,
         name: request.name.clone(),
     };
-    let (volume, assembled) =
-        open_mirror(stacked(devices), handle.clock(), pool.clone(), mirror).await?;
+    let (volume, assembled) = open_mirror(devices, handle.clock(), pool.clone(), mirror).await?;
     for (key, reason) in &assembled.refused {
         let way_out = match reason {
             Refusal::OtherProvider { .. } => "; with --force it is used under another name",
@@ -341,7 +330,6 @@ async fn joined(
     format: JoinedFormat,
 ) -> Result<Vec<Assembled>, ForeignError> {
     let (clock, name) = (handle.clock(), request.name.clone());
-    let devices = stacked(devices);
     let names = if request.options.force {
         BoundNames::Ignored
     } else {

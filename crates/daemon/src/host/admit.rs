@@ -2,10 +2,8 @@
 
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use plexum_engine::balance::Policy;
-use plexum_front::counted::Counted;
 use plexum_front::export::ExportInfo;
 use plexum_runtime::{Handle, IoKind};
 
@@ -20,7 +18,7 @@ use crate::runtime_dir::{Kind, check_socket_path, free_socket_path};
 use crate::volume::export::VolumeExport;
 use crate::volume::facts::Facts;
 use crate::volume::ops::take_up_settings;
-use crate::volume::served::{RealExport, Served};
+use crate::volume::served::Served;
 
 /// Preferred size of requests, in bytes.
 const BLOCK_BYTES_PREFERRED: u32 = 4096;
@@ -77,8 +75,7 @@ impl Host {
         let mut notes = assembled.notes;
         let info = export_info(&volume, &facts, &mut notes);
         let clock = self.handle.clock();
-        let export = VolumeExport::new(Rc::clone(&volume), info, assembled.tally);
-        let export: RealExport = Counted::new(export, clock.clone(), Arc::default());
+        let export = VolumeExport::new(Rc::clone(&volume), info, assembled.tally, clock.clone());
         if let (IoKind::Threads, Some(reason)) = (io.kind, &io.fallback_reason) {
             notes.push(format!("threads do the I/O: {reason}"));
         }

@@ -23,7 +23,8 @@ use super::ways::Room;
 use crate::assembly::DeviceWish;
 use crate::memory::Key;
 use crate::problem::{Code, Problem};
-use crate::volume::served::{RealExport, Served};
+use crate::volume::export::VolumeExport;
+use crate::volume::served::Served;
 
 /// Looks at who uses a device before that counts.
 const USER_LOOKS_MAX: u32 = 50;
@@ -50,7 +51,7 @@ impl Host {
         self.making(hosted, &served).give(wish, &hosted.tasks).await
     }
 
-    fn making(&self, hosted: &Rc<Hosted>, served: &Served) -> Making<RealExport> {
+    fn making(&self, hosted: &Rc<Hosted>, served: &Served) -> Making<VolumeExport> {
         let geometry = served.volume.geometry();
         let strip_bytes = geometry.strip_bytes();
         let owner = Rc::clone(hosted);

@@ -20,14 +20,15 @@ use super::device::Device;
 use super::refusal::{Hold, Refusal};
 use super::ways::Ways;
 use crate::assembly::{AssembleRequest, DeviceWish};
-use crate::volume::served::{RealExport, Served};
+use crate::volume::export::VolumeExport;
+use crate::volume::served::Served;
 use crate::volume::status::{ExportStatus, VolumeStatus};
 
 /// The NBD server of this process.
-pub(crate) type RealServer = Server<RealExport, RealClock>;
+pub(crate) type RealServer = Server<VolumeExport, RealClock>;
 
 /// The NVMe/TCP target of this process.
-pub(crate) type NvmeServer = plexum_nvme::server::Server<RealExport, RealClock>;
+pub(crate) type NvmeServer = plexum_nvme::server::Server<VolumeExport, RealClock>;
 
 /// Where a volume stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,7 +243,7 @@ impl Hosted {
     }
 
     /// Its block device, when it has one that is served here.
-    pub(crate) fn device(&self) -> Option<Rc<Device<RealExport>>> {
+    pub(crate) fn device(&self) -> Option<Rc<Device<VolumeExport>>> {
         self.ways.device()
     }
 
@@ -258,7 +259,7 @@ impl Hosted {
         let Ok(served) = self.served() else {
             return holds;
         };
-        let count = self.clients_here() + served.export.sessions_elsewhere();
+        let count = self.clients_here() + served.export.clients().sessions_elsewhere();
         if count > 0 {
             holds.push(Hold::Clients { count });
         }
@@ -303,7 +304,7 @@ impl Hosted {
         // Only the first way hands connections to other threads.
         let mut each = self.ways.status(&self.name);
         if let Some(first) = each.first_mut() {
-            first.clients += served.export.sessions_elsewhere();
+            first.clients += served.export.clients().sessions_elsewhere();
         }
         each
     }

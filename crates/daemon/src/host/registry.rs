@@ -438,9 +438,8 @@ impl Host {
         if self.is_divisible(hosted) {
             let seeds = served.volume.share(self.shards.cores());
             let info = served.export.info();
-            served
-                .export
-                .count_elsewhere(self.shards.serve(seeds, &info));
+            let elsewhere = self.shards.serve(seeds, &info);
+            served.export.clients().count_elsewhere(elsewhere);
             let home = Home(Rc::clone(&served.volume));
             let sharing = RealVolume::run_sharing(home, spawn_on(&self.handle));
             hosted.tasks.borrow_mut().push(self.handle.spawn(sharing));

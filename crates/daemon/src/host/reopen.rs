@@ -18,8 +18,9 @@ use super::registry::Host;
 use crate::assembly::{AssembleRequest, Assembled, Body, Change, open};
 use crate::memory::VolumeMemory;
 use crate::problem::{Code, Problem};
+use crate::volume::export::VolumeExport;
 use crate::volume::ops::take_up_settings;
-use crate::volume::served::{RealExport, Served};
+use crate::volume::served::Served;
 
 impl Host {
     /// Opens a volume again with `change`, which leads to `goal` where that is given. Whoever has asked holds neither
@@ -41,7 +42,7 @@ impl Host {
         let served = hosted.served().map_err(|refusal| refusal.problem())?;
         let (export, memory) = (Rc::clone(&served.export), served.memory.carried());
         hosted.keep_status(&served);
-        export.export().hold().await;
+        export.hold().await;
         hosted.note_members_of(&served);
         let stopped = served.volume.stop().await;
         served.end();
@@ -72,7 +73,7 @@ impl Host {
                 }
             }
             Err(problem) => {
-                export.export().go_on(None);
+                export.go_on(None);
                 hosted.forget_status();
                 return Err(self.give_up(hosted, problem));
             }
@@ -123,7 +124,7 @@ impl Host {
         self: &Rc<Self>,
         hosted: &Rc<Hosted>,
         assembled: Assembled,
-        export: Rc<RealExport>,
+        export: Rc<VolumeExport>,
         memory: VolumeMemory,
     ) -> Result<(), Problem> {
         let volume = Rc::new(assembled.body);
@@ -135,7 +136,7 @@ impl Host {
         let _ = take_up_settings(&served, None); // they were taken up before
         *hosted.served.borrow_mut() = Some(Rc::new(served));
         hosted.forget_status();
-        export.export().go_on(Some((volume, info.size_bytes)));
+        export.go_on(Some((volume, info.size_bytes)));
         let started = self.start_duties(hosted);
         started.map_err(|refusal| refusal.problem())?;
         let served = hosted.served().map_err(|refusal| refusal.problem())?;

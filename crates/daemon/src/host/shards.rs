@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::clock::Clock;
 use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_block::wait::join_all;
 use plexum_engine::shard::{Opener, Satellite, ShardSeed, Spawn};
-use plexum_freebsd::stacked::Stacked;
 use plexum_front::client::{ClientId, ClientStatus, Leave};
-use plexum_front::counted::{Counted, Tally};
+use plexum_front::counted::{Counting, Tally};
 use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_runtime::clock::RealClock;
@@ -32,7 +32,6 @@ use plexum_runtime::{Handle, IoChoice, JoinHandle, Runtime};
 use super::settings::HostSettings;
 use crate::assembly::RealDevice;
 use crate::buffers::request_pool;
-use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
 
 /// Orders that may wait at a thread.
@@ -246,7 +245,7 @@ struct Local {
     /// The satellite at work.
     serving: JoinHandle<()>,
     satellite: Rc<RealSatellite>,
-    server: Rc<Server<Counted<ShardExport, RealClock>, RealClock>>,
+    server: Rc<Server<ShardExport, RealClock>>,
     tally: Arc<Tally>,
 }
 
@@ -358,8 +357,8 @@ fn serve(
     let export = ShardExport {
         satellite: Rc::clone(&satellite),
         info,
+        counting: Counting::new(handle.clock(), Arc::clone(&tally)),
     };
-    let export = Counted::new(export, handle.clock(), Arc::clone(&tally));
     // The main thread has this name already, so it is a good one, and this server has no other.
     let _ = server.exports().open(Rc::new(export));
     Local {
@@ -386,7 +385,7 @@ impl Opener<RealDevice> for Reopener {
     async fn open(&self, name: &str, handle: u64) -> Option<RealDevice> {
         let options = OpenOptions::read_write();
         let file = FileDevice::open_again(&self.0, handle, name.as_ref(), &options).ok()?;
-        Some(Stacked::Device(Rc::new(AnyDevice::File(file))))
+        Some(file.into())
     }
 }
 
@@ -394,11 +393,16 @@ impl Opener<RealDevice> for Reopener {
 struct ShardExport {
     satellite: Rc<RealSatellite>,
     info: ExportInfo,
+    counting: Counting<RealClock>,
 }
 
 impl Export for ShardExport {
     fn info(&self) -> ExportInfo {
         self.info.clone()
+    }
+
+    fn counting(&self) -> Option<&Counting<impl Clock>> {
+        Some(&self.counting)
     }
 
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {

@@ -17,11 +17,11 @@ use super::device::Device;
 use super::listen::{Closed, accept, bind_unix};
 use super::machine::{Ground, MachineServer};
 use crate::problem::{Code, Problem};
-use crate::volume::served::RealExport;
+use crate::volume::export::VolumeExport;
 use crate::volume::status::ExportStatus;
 
 /// What is behind a way in.
-pub(crate) enum Front<E = RealExport> {
+pub(crate) enum Front<E = VolumeExport> {
     /// A server for NBD.
     Nbd(Rc<Server<E, RealClock>>),
     /// A block device of the kernel.
@@ -84,13 +84,13 @@ impl<E: Export + 'static> Front<E> {
 }
 
 /// A way in for clients: its address, and the server behind it.
-pub(crate) struct Way<E = RealExport> {
+pub(crate) struct Way<E = VolumeExport> {
     pub(crate) uri: String,
     pub(crate) server: Front<E>,
 }
 
 /// All ways in to one volume, in the order in which they were opened.
-pub(crate) struct Ways<E = RealExport>(RefCell<Vec<Way<E>>>);
+pub(crate) struct Ways<E = VolumeExport>(RefCell<Vec<Way<E>>>);
 
 impl<E> Default for Ways<E> {
     fn default() -> Self {

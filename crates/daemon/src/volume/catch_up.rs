@@ -4,15 +4,12 @@
 //! - a refusal says what the member is, where, and the commands that bring it back another way;
 //! - who cannot catch up is refused before anything is let go of.
 
-use std::rc::Rc;
-
 use plexum_block::buf::BufPool;
 use plexum_engine::detect::detect_on;
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{ControlError, MemberStatus, NewMember};
 use plexum_format::md::Superblock;
 use plexum_format::{Detection, Found};
-use plexum_freebsd::stacked::Stacked;
 use plexum_md::open::former_member;
 use plexum_runtime::Handle;
 use plexum_runtime::file::{FileDevice, OpenOptions};
@@ -54,7 +51,7 @@ pub(crate) async fn check_re_add(
         // The volume still has it locked.
         MemberWord::Path(file) if held.is_some() && !is_renamed => {
             let opened = FileDevice::look_at(handle, &file);
-            AnyDevice::File(opened.map_err(|error| problem_of(error, &path))?)
+            AnyDevice::from(opened.map_err(|error| problem_of(error, &path))?)
         }
         _ => open_again(served, handle, &path).await?,
     };
@@ -64,7 +61,7 @@ pub(crate) async fn check_re_add(
     let former = former_member(&device, &BufPool::new(0), &superblock).await;
     let new = NewMember {
         name: path.clone(),
-        device: Stacked::Device(Rc::new(device)),
+        device,
         identity: superblock.device_uuid,
         is_write_mostly: superblock.is_write_mostly,
         former,
@@ -93,7 +90,7 @@ pub(crate) async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answ
     let former = former_member(&device, &BufPool::new(0), &superblock).await;
     let new = NewMember {
         name: shown(&path),
-        device: Stacked::Device(Rc::new(device)),
+        device,
         identity: superblock.device_uuid,
         is_write_mostly: superblock.is_write_mostly,
         former,
@@ -187,6 +184,7 @@ pub(crate) fn cannot_catch_up(served: &Served, error: ControlError, path: &str) 
         .why(
             "it was away for longer than the bitmap remembers, there is none, or its slot is taken",
         )
+        .why("or the array has another shape since: level, members, or where their data begin")
         .hint(format!(
             "to fill it as a whole:   plexum add {} {} --force",
             shell_word(served.name()),
@@ -253,7 +251,7 @@ async fn look(handle: &Handle, path: &str) -> Result<Detection, Problem> {
     let device = match &word {
         MemberWord::Path(file) => {
             let opened = FileDevice::look_at(handle, file);
-            AnyDevice::File(opened.map_err(|error| problem_of(error, path))?)
+            AnyDevice::from(opened.map_err(|error| problem_of(error, path))?)
         }
         _ => AnyDevice::open(handle, &word, &OpenOptions::read_only()).await?,
     };

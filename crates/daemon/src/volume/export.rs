@@ -1,19 +1,23 @@
 //! A volume as the clients of any server see it.
 //!
 //! Invariants:
-//! - nothing is decided here: every call is one call of the volume. Clients are counted by `Counted` around it, the
-//!   plexes of Vinum here;
+//! - nothing is decided here: every call is one call of the volume. Sessions count what clients ask for, and the plexes
+//!   of Vinum are counted here;
 //! - while a volume is opened again in another geometry requests wait, and none is under way.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use plexum_block::buf::{Buf, Rope};
+use plexum_block::clock::Clock;
 use plexum_block::device::{Fua, IoError};
 use plexum_block::wait::{Gauge, GaugeGuard, Signal};
 use plexum_freebsd::gvinum::counters::Direction;
 use plexum_freebsd::gvinum::tally::VolumeTally;
+use plexum_front::counted::Counting;
 use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
+use plexum_runtime::clock::RealClock;
 
 use crate::assembly::Body;
 
@@ -24,6 +28,8 @@ pub struct VolumeExport {
     info: RefCell<ExportInfo>,
     /// Only systems of Vinum keep counters by object.
     tally: Option<VolumeTally>,
+    /// What clients of all threads have asked for.
+    counting: Counting<RealClock>,
     under_way: Rc<Gauge>,
     is_held: Cell<bool>,
     changed: Signal,
@@ -31,9 +37,15 @@ pub struct VolumeExport {
 
 impl VolumeExport {
     /// The export of `volume`, which must not be dropped before its sessions have ended. `tally` is that of a volume of
-    /// Vinum.
-    pub fn new(volume: Rc<Body>, info: ExportInfo, tally: Option<VolumeTally>) -> Self {
+    /// Vinum; `clock` says how long clients wait.
+    pub fn new(
+        volume: Rc<Body>,
+        info: ExportInfo,
+        tally: Option<VolumeTally>,
+        clock: RealClock,
+    ) -> Self {
         Self {
+            counting: Counting::new(clock, Arc::default()),
             volume: RefCell::new(Some(volume)),
             info: RefCell::new(info),
             tally,
@@ -70,6 +82,11 @@ impl VolumeExport {
         Ok((volume.ok_or(IoError::Failed)?, guard))
     }
 
+    /// What clients have asked for, at this thread and at others.
+    pub fn clients(&self) -> &Counting<RealClock> {
+        &self.counting
+    }
+
     /// What drives, subdisks and plexes have done, where it is a volume of Vinum.
     pub fn tally(&self) -> Option<&VolumeTally> {
         self.tally.as_ref()
@@ -99,6 +116,10 @@ impl Export for VolumeExport {
         let size_bytes = || self.info.borrow().size_bytes;
         self.changed.until(|| size_bytes() != known_bytes).await;
         size_bytes()
+    }
+
+    fn counting(&self) -> Option<&Counting<impl Clock>> {
+        Some(&self.counting)
     }
 
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {

@@ -1,7 +1,6 @@
 //! A member as people name it, a device that is to become one, and what keeps it from that in words.
 
 use std::path::Path;
-use std::rc::Rc;
 use std::time::Duration;
 
 use plexum_block::buf::BufPool;
@@ -11,7 +10,6 @@ use plexum_engine::detect::detect_on;
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{AddOutcome, ControlError, MemberStatus, NewMember};
 use plexum_format::md::Superblock;
-use plexum_freebsd::stacked::Stacked;
 use plexum_md::open::former_member;
 use plexum_runtime::Handle;
 use plexum_runtime::file::OpenOptions;
@@ -157,7 +155,7 @@ pub(crate) async fn open_new(
     };
     Ok(NewMember {
         name: shown(word),
-        device: Stacked::Device(Rc::new(device)),
+        device,
         identity: random_uuid()?,
         is_write_mostly: own
             .as_ref()

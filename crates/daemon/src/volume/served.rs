@@ -17,7 +17,6 @@ use plexum_engine::state::{FailCause, Standing};
 use plexum_engine::upkeep::Pace;
 use plexum_engine::upkeep::scrub::ScrubMode;
 use plexum_engine::volume::{Announcement, JobKind as EngineJob, MemberStatus as EngineMember};
-use plexum_front::counted::Counted;
 use plexum_runtime::clock::RealClock;
 use serde_json::{Value, json};
 
@@ -36,9 +35,6 @@ use crate::control::event::{cause_words, words_of};
 use crate::control::events::EventHub;
 use crate::memory::VolumeMemory;
 
-/// The export of this process.
-pub type RealExport = Counted<VolumeExport, RealClock>;
-
 /// Time between two samples of a job's progress.
 pub const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 
@@ -47,7 +43,7 @@ pub struct Served {
     /// The volume.
     pub volume: Rc<Body>,
     /// Its export.
-    pub export: Rc<RealExport>,
+    pub export: Rc<VolumeExport>,
     /// What does not change.
     pub facts: Facts,
     /// Limits of background work.
@@ -82,7 +78,7 @@ impl Served {
     /// A volume about to be served.
     pub fn new(
         volume: Rc<Body>,
-        export: Rc<RealExport>,
+        export: Rc<VolumeExport>,
         facts: Facts,
         clock: RealClock,
         memory: VolumeMemory,

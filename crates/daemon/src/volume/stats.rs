@@ -16,8 +16,8 @@ impl Served {
     /// Counters of clients and members. With `reset` they start anew afterwards.
     pub fn stats(&self, reset: bool) -> Value {
         let status = self.volume.status();
-        let total = self.export.counters();
-        let tally = self.export.export().tally();
+        let total = self.export.clients().counters();
+        let tally = self.export.tally();
         let members: Vec<Value> = status
             .members
             .iter()
@@ -57,7 +57,7 @@ impl Served {
             answer["vinum"] = vinum_json(tally);
         }
         if reset {
-            self.export.reset();
+            self.export.clients().reset();
             self.counting_since.set(status.moment);
             tally.into_iter().for_each(VolumeTally::reset);
             *self.baseline.borrow_mut() = status

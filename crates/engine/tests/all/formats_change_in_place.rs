@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::common::{Memory, Still, run};
+use plexum_block::boxed::BoxedDevice;
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::volume::VolumeOptions;
@@ -143,7 +144,7 @@ fn read_mirror(devices: &[Memory]) -> Option<Vec<u8>> {
 fn read_system(devices: &[Memory]) -> Option<Vec<u8>> {
     let shared = named(devices)
         .into_iter()
-        .map(|(name, device)| (name, Rc::new(device)));
+        .map(|(name, device)| (name, BoxedDevice::new(Rc::new(device))));
     let request = SystemRequest {
         volume: reading(),
         ..SystemRequest::default()

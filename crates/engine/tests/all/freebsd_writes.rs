@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::common::{Memory, Still, run};
+use plexum_block::boxed::BoxedDevice;
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::wait::{join, join_all};
@@ -241,26 +242,28 @@ fn golden(id: &str) -> (Vec<(String, Rc<Memory>)>, u64) {
 fn open_drives(
     drives: &[(String, Rc<Memory>)],
     run_degraded: bool,
-) -> Result<OpenedSystem<Memory, Still>, ForeignError> {
+) -> Result<OpenedSystem<BoxedDevice, Still>, ForeignError> {
     let request = SystemRequest {
         run_degraded,
         ..SystemRequest::default()
     };
+    let boxed =
+        |(name, drive): &(String, Rc<Memory>)| (name.clone(), BoxedDevice::new(Rc::clone(drive)));
     run(open_system(
-        drives.to_vec(),
+        drives.iter().map(boxed).collect(),
         Still::default(),
         pool(),
         request,
     ))
 }
 
-fn only(mut opened: OpenedSystem<Memory, Still>) -> OpenedVolume<Memory, Still> {
+fn only(mut opened: OpenedSystem<BoxedDevice, Still>) -> OpenedVolume<BoxedDevice, Still> {
     assert_eq!(opened.volumes.len(), 1, "{:?}", opened.refused);
     opened.volumes.remove(0)
 }
 
 /// As `serve`, with the background of the plexes.
-async fn serve_all(opened: &OpenedVolume<Memory, Still>, work: impl Future<Output = ()>) {
+async fn serve_all(opened: &OpenedVolume<BoxedDevice, Still>, work: impl Future<Output = ()>) {
     let plexes = opened
         .plexes
         .iter()
@@ -301,7 +304,7 @@ fn state(config: &Config, name: &str) -> SubdiskState {
         .state
 }
 
-fn expect_seed(volume: &OpenedVolume<Memory, Still>, seed: u64, from: u64) {
+fn expect_seed(volume: &OpenedVolume<BoxedDevice, Still>, seed: u64, from: u64) {
     let volume = &volume.volume;
     let mut at = from;
     while at < volume.size_bytes() {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::common::{Memory, Still, run};
+use plexum_block::boxed::BoxedDevice;
 use plexum_block::buf::{BufPool, Rope};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
@@ -141,10 +142,10 @@ fn every_golden_mirror_is_read_with_any_members_missing() {
     assert!(reads > 40, "only {reads} mirrors were read");
 }
 
-fn open(drives: &[(String, Memory)]) -> Result<OpenedSystem<Memory, Still>, ForeignError> {
+fn open(drives: &[(String, Memory)]) -> Result<OpenedSystem<BoxedDevice, Still>, ForeignError> {
     let devices = drives
         .iter()
-        .map(|(name, device)| (name.clone(), Rc::new(device.clone())));
+        .map(|(name, device)| (name.clone(), BoxedDevice::new(Rc::new(device.clone()))));
     let request = SystemRequest {
         volume: reading(),
         ..SystemRequest::default()

@@ -1,64 +1,21 @@
 //! Who was away while an array got another shape, or only stood by, is never taken for one that has its rows.
 
-use crate::common::{Memory, Still, named, run, yield_once};
-use plexum_block::buf::BufPool;
+use crate::common::{Memory, Still, run, yield_once};
+use crate::reshapes::{self, LEFT_SYMMETRIC, grown, plain, pool, reshaping};
 use plexum_block::device::Fua;
 use plexum_block::wait::join;
 use plexum_engine::volume::{AddOutcome, ControlError, FormerMember, NewMember, Volume};
-use plexum_format::md::{MdVersion, Superblock};
-use plexum_layout::{Organisation, Raid5Layout};
-use plexum_md::create::{NewArray, Start, plan as plan_new, write_new};
-use plexum_md::open::{OpenRequest, examine, former_member, open_volume};
-use plexum_md::reshape::{Beginning, LogNow, Wish, open_reshaping, plan, situation};
-
-const DEVICE_BYTES: u64 = 3 << 20;
-const MEMBER_BYTES: u64 = 96 << 10;
-
-fn pool() -> BufPool {
-    BufPool::new(1 << 20)
-}
+use plexum_format::md::Superblock;
+use plexum_md::open::{examine, former_member};
+use plexum_md::reshape::{Beginning, LogNow, Wish, plan, situation};
 
 /// A RAID-5 of three members with a bitmap, and spares.
-fn new_array(spares: usize) -> Vec<Memory> {
-    let count = 3 + spares;
-    let new = NewArray {
-        version: MdVersion::V12,
-        organisation: Organisation::Raid5(Raid5Layout::LeftSymmetric),
-        strip_bytes: 4096,
-        size_bytes: Some(MEMBER_BYTES),
-        members: vec![Some(DEVICE_BYTES); 3],
-        spares: vec![DEVICE_BYTES; spares],
-        write_mostly: Vec::new(),
-        stored_name: "test".to_owned(),
-        uuid: [7; 16],
-        identities: (0..count).map(|number| [number as u8 + 1; 16]).collect(),
-        wall_seconds: 1,
-        has_bitmap: true,
-        region_bytes: Some(16_384),
-        log_bytes_max: None,
-        has_ppl: false,
-        is_write_back: false,
-        start: Start::Agreeing,
-    };
-    let planned = plan_new(&new).unwrap();
-    let devices: Vec<Memory> = (0..count)
-        .map(|_| Memory::new(vec![0; DEVICE_BYTES as usize]))
-        .collect();
-    let some: Vec<Option<Memory>> = devices.iter().cloned().map(Some).collect();
-    run(write_new(&planned, &some, &pool())).unwrap();
-    devices
-}
-
-fn request() -> OpenRequest {
-    let mut request = OpenRequest::default();
-    request.assemble.run_degraded = true;
-    request.volume.thresholds.migration_step_bytes = 1;
-    request
+fn new_array(spares: u16) -> Vec<Memory> {
+    reshapes::new_array(&grown(LEFT_SYMMETRIC, 3, spares, true))
 }
 
 fn open(devices: &[Memory]) -> Volume<Memory, Still> {
-    let opened = open_volume(named(devices.to_vec()), Still::default(), pool(), request());
-    run(opened).unwrap().0
+    plain(devices, true).unwrap()
 }
 
 fn superblock(device: &Memory) -> Superblock {
@@ -75,15 +32,7 @@ fn grow(devices: &[Memory], lost: Option<u16>) {
     };
     let plan = plan(&situation(&superblocks, 16, LogNow::Off).unwrap(), &wish).unwrap();
     let beginning = Beginning::of(&plan);
-    let devices = named(devices.to_vec());
-    let opened = open_reshaping(
-        devices,
-        Still::default(),
-        pool(),
-        request(),
-        beginning.as_ref(),
-    );
-    let (moving, _) = run(opened).unwrap();
+    let moving = reshaping(devices, beginning.as_ref()).unwrap();
     let fail_and_wait = async {
         if let Some(slot) = lost {
             let members = moving.after().status().members;

@@ -42,12 +42,7 @@ impl Memory {
 impl Device for Memory {
     fn info(&self) -> DeviceInfo {
         let size_bytes = self.bytes.borrow().len() as u64 / 512 * 512;
-        DeviceInfo {
-            size_bytes,
-            sector_bytes: 512,
-            is_rotational: false,
-            has_zeroing_trim: false,
-        }
+        DeviceInfo::plain(size_bytes)
     }
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         check_range(&self.info(), offset_bytes, buf.len() as u64)?;

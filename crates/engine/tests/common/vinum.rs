@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plexum_block::boxed::BoxedDevice;
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
 use plexum_block::wait::{join, join_all};
@@ -54,9 +55,9 @@ pub fn drive(name: &str, config: &Config, size: usize) -> Memory {
     Memory::new(bytes)
 }
 
-pub fn named<D>(drives: Vec<D>) -> Vec<(String, Rc<D>)> {
+pub fn named<D: Device>(drives: Vec<D>) -> Vec<(String, BoxedDevice)> {
     let each = drives.into_iter().enumerate();
-    each.map(|(index, drive)| (format!("da{index}"), Rc::new(drive)))
+    each.map(|(index, drive)| (format!("da{index}"), BoxedDevice::new(Rc::new(drive))))
         .collect()
 }
 
@@ -87,7 +88,7 @@ pub fn save(system: &System, drives: &[Memory]) {
 pub fn open<D: Device>(
     drives: Vec<D>,
     request: SystemRequest,
-) -> Result<OpenedSystem<D, Still>, ForeignError> {
+) -> Result<OpenedSystem<BoxedDevice, Still>, ForeignError> {
     run(open_system(
         named(drives),
         Still::default(),
@@ -97,9 +98,9 @@ pub fn open<D: Device>(
 }
 
 /// The only volume.
-pub fn only<D: Device>(
-    opened: Result<OpenedSystem<D, Still>, ForeignError>,
-) -> OpenedVolume<D, Still> {
+pub fn only(
+    opened: Result<OpenedSystem<BoxedDevice, Still>, ForeignError>,
+) -> OpenedVolume<BoxedDevice, Still> {
     let mut opened = opened.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(opened.volumes.len(), 1, "{:?}", opened.refused);
     opened.volumes.remove(0)

@@ -11,12 +11,7 @@ use plexum_engine::state::{ArrayState, FailCause, MemberId, Standing};
 
 const SIZE_BYTES: u64 = 262_144;
 
-const INFO: DeviceInfo = DeviceInfo {
-    size_bytes: SIZE_BYTES,
-    sector_bytes: 512,
-    is_rotational: false,
-    has_zeroing_trim: false,
-};
+const INFO: DeviceInfo = DeviceInfo::plain(SIZE_BYTES);
 
 fn label(id: u32, count: u8, priority: u8) -> MirrorLabel {
     MirrorLabel::create(&NewMirrorLabel {

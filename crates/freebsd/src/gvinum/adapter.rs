@@ -302,12 +302,7 @@ mod tests {
     }
 
     fn save(metadata: &mut GvinumMetadata, event_count: u64, standings: &[Standing]) {
-        let info = DeviceInfo {
-            size_bytes: 1 << 20,
-            sector_bytes: 512,
-            is_rotational: false,
-            has_zeroing_trim: false,
-        };
+        let info = DeviceInfo::plain(1 << 20);
         let state = state_of(standings);
         let view = view_of(&state, event_count);
         metadata.superblock(MemberId(0), &view, &RangeSet::new(), &info);

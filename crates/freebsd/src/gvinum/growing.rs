@@ -15,7 +15,7 @@ use std::time::Duration;
 use plexum_format::vinum::{Growth, HEADER_OFFSET_BYTES, Mark, Subdisk, SubdiskState};
 
 use crate::labels::ForeignError;
-use crate::stacked::Stacked;
+use crate::stacked::Stackable;
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, DeviceInfo, Fua, FuaWay, IoError};
@@ -57,12 +57,12 @@ async fn retrying<T, F: Future<Output = Result<T, IoError>>>(
 
 /// Where the position of a growing plex is durable: in the configuration on its drives. What is kept is at the end of
 /// the new subdisk.
-struct PlexLedger<D: Device, C: Clock> {
+struct PlexLedger<D> {
     volume: String,
     plex: String,
     /// Each drive once.
-    drives: Vec<Stacked<D, C>>,
-    new_drive: Stacked<D, C>,
+    drives: Vec<D>,
+    new_drive: D,
     /// Where address 0 is kept on it.
     kept_start_bytes: u64,
     store: SharedStore,
@@ -73,7 +73,7 @@ struct PlexLedger<D: Device, C: Clock> {
     pool: BufPool,
 }
 
-impl<D: Device, C: Clock> PlexLedger<D, C> {
+impl<D: Device> PlexLedger<D> {
     async fn write(&self, growth: Option<Growth>) -> Result<(), IoError> {
         {
             let mut store = self.store.borrow_mut();
@@ -97,7 +97,7 @@ impl<D: Device, C: Clock> PlexLedger<D, C> {
     }
 }
 
-impl<D: Device, C: Clock> Ledger for PlexLedger<D, C> {
+impl<D: Device> Ledger for PlexLedger<D> {
     async fn save(&self, position: Position) -> Result<(), IoError> {
         let growth = Growth {
             moved_bytes: position.border_bytes,
@@ -134,38 +134,13 @@ impl<D: Device, C: Clock> Ledger for PlexLedger<D, C> {
 
 /// A plex between two sizes; to its volume it has the old one.
 pub struct Growing<D: Device, C: Clock> {
-    migration: Migration<Stacked<D, C>, C, PlexLedger<D, C>>,
+    migration: Migration<D, C, PlexLedger<D>>,
     tally: Rc<PlexTally>,
 }
 
 impl<D: Device, C: Clock> Growing<D, C> {
-    fn drives(&self) -> &[Stacked<D, C>] {
+    fn drives(&self) -> &[D] {
         &self.migration.ledger().drives
-    }
-
-    /// How a durable write on its drives becomes so.
-    pub fn fua_way(&self) -> FuaWay {
-        FuaWay::of_all(self.drives())
-    }
-
-    /// Size and sector to the volume over it.
-    pub(crate) fn info(&self) -> DeviceInfo {
-        let mut infos = self.drives().iter().map(Device::info);
-        DeviceInfo {
-            size_bytes: self.migration.size_bytes(),
-            sector_bytes: self.migration.sector_bytes(),
-            is_rotational: infos.any(|info| info.is_rotational),
-            has_zeroing_trim: false,
-        }
-    }
-
-    pub(crate) fn busy(&self) -> usize {
-        self.drives().iter().map(Device::busy).sum()
-    }
-
-    /// Whether too much was lost, on either side of the border.
-    pub(crate) fn is_frozen(&self) -> bool {
-        self.migration.is_frozen()
     }
 
     /// Plex bytes that have moved, and how many will have.
@@ -184,36 +159,11 @@ impl<D: Device, C: Clock> Growing<D, C> {
     }
 
     /// Counts what one side of the border has answered.
-    fn count(
-        &self,
-        direction: Direction,
-    ) -> impl Fn(&Volume<Stacked<D, C>, C>, Range<u64>) + use<'_, D, C> {
+    fn count(&self, direction: Direction) -> impl Fn(&Volume<D, C>, Range<u64>) + use<'_, D, C> {
         move |volume, part| {
             let length = part.end - part.start;
             self.tally.count_on(volume, direction, part.start, length);
         }
-    }
-
-    pub(crate) async fn read(&self, at: u64, buf: BufMut) -> Result<BufMut, IoError> {
-        let counted = self.count(Direction::Read);
-        let mut buf = buf;
-        let rope = self.migration.read(at, buf.len(), counted).await?;
-        let mut from = 0;
-        for piece in rope.pieces {
-            buf[from..from + piece.len()].copy_from_slice(&piece);
-            from += piece.len();
-        }
-        assert_eq!(from, buf.len(), "the sides make up the whole range");
-        Ok(buf)
-    }
-
-    pub(crate) async fn write(&self, at: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        let counted = self.count(Direction::Write);
-        self.migration.write(at, data, fua, counted).await
-    }
-
-    pub(crate) async fn flush(&self) -> Result<(), IoError> {
-        self.migration.flush().await
     }
 
     /// Moves everything that has not moved, until `stop`. An error leaves it as it is: a later start goes on.
@@ -230,7 +180,58 @@ impl<D: Device, C: Clock> Growing<D, C> {
     }
 }
 
-impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
+/// To the volume over it, it has the old size.
+impl<D: Device, C: Clock> Device for Growing<D, C> {
+    fn info(&self) -> DeviceInfo {
+        let mut infos = self.drives().iter().map(Device::info);
+        DeviceInfo {
+            size_bytes: self.migration.size_bytes(),
+            sector_bytes: self.migration.sector_bytes(),
+            is_rotational: infos.any(|info| info.is_rotational),
+            has_zeroing_trim: false,
+        }
+    }
+
+    async fn read(&self, at: u64, buf: BufMut) -> Result<BufMut, IoError> {
+        let counted = self.count(Direction::Read);
+        let mut buf = buf;
+        let rope = self.migration.read(at, buf.len(), counted).await?;
+        let mut from = 0;
+        for piece in rope.pieces {
+            buf[from..from + piece.len()].copy_from_slice(&piece);
+            from += piece.len();
+        }
+        assert_eq!(from, buf.len(), "the sides make up the whole range");
+        Ok(buf)
+    }
+
+    async fn write(&self, at: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let counted = self.count(Direction::Write);
+        self.migration.write(at, data, fua, counted).await
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        self.migration.flush().await
+    }
+
+    fn fua_way(&self) -> FuaWay {
+        FuaWay::of_all(self.drives())
+    }
+
+    fn busy(&self) -> usize {
+        self.drives().iter().map(Device::busy).sum()
+    }
+
+    /// Its halves look after their members.
+    async fn check(&self) -> Result<(), IoError> {
+        match self.migration.is_frozen() {
+            true => Err(IoError::Gone), // too much was lost, on either side of the border
+            false => Ok(()),
+        }
+    }
+}
+
+impl<D: Stackable, C: Clock + Clone> Builder<'_, D, C> {
     /// How far a plex is on the way to more subdisks.
     pub(super) fn growth_of(&self, plex: &str) -> Option<Growth> {
         let found = self.config().plexes.iter().find(|other| other.name == plex);
@@ -326,7 +327,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         growth: Growth,
         after: &PlexMap,
         kept: (&Subdisk, &Window),
-    ) -> Option<PlexLedger<D, C>> {
+    ) -> Option<PlexLedger<D>> {
         let (new, window) = kept;
         let (_, _, new_drive) = self.device(new)?;
         let (drives, _) = self.drives_of(after);
@@ -350,7 +351,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         name: &str,
         map: PlexMap,
         doubt: Option<u64>,
-    ) -> Result<Volume<Stacked<D, C>, C>, ForeignError> {
+    ) -> Result<Volume<D, C>, ForeignError> {
         let mut map = map;
         let mut members = Vec::new();
         for (slot, subdisk) in (0_u16..).zip(&map.subdisks) {
@@ -389,11 +390,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     }
 
     /// The volume that clients see.
-    fn over(
-        &self,
-        name: &str,
-        growing: &Rc<Growing<D, C>>,
-    ) -> Result<Volume<Stacked<D, C>, C>, ForeignError> {
+    fn over(&self, name: &str, growing: &Rc<Growing<D, C>>) -> Result<Volume<D, C>, ForeignError> {
         let size_bytes = growing.info().size_bytes;
         let geometry = Geometry::with_any_strip(&GeometrySpec {
             organisation: Organisation::Linear,
@@ -403,7 +400,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             member_sizes_bytes: vec![size_bytes],
         });
         let geometry = geometry.map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
-        let device = Stacked::Growing(Rc::clone(growing));
+        let device = D::stacked(growing);
         let plex = growing.migration.ledger().plex.clone();
         let member = part(
             plex,

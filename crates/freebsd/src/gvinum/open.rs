@@ -16,7 +16,7 @@ use plexum_format::vinum::{
 };
 
 use crate::labels::ForeignError;
-use crate::stacked::{Lane, LaneUser, PlexMember, Stacked};
+use crate::stacked::{LabelledDrive, Lane, PlexMember, Stackable};
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_block::device::Device;
@@ -55,7 +55,7 @@ pub struct SystemRequest {
 /// A volume of a system.
 pub struct OpenedVolume<D: Device, C: Clock> {
     /// The volume.
-    pub volume: Volume<Stacked<D, C>, C>,
+    pub volume: Volume<D, C>,
     /// Its plexes, where it has several: each has background work of its own.
     pub plexes: Vec<Rc<PlexMember<D, C>>>,
     /// Its plex, where that is getting more subdisks: `run` moves the data.
@@ -80,8 +80,8 @@ pub struct OpenedSystem<D: Device, C: Clock> {
 ///
 /// # Errors
 /// `ForeignError` when the drives make no system; a volume that cannot be served is in `refused`.
-pub async fn open_system<D: Device, C: Clock + Clone>(
-    devices: Vec<(String, Rc<D>)>,
+pub async fn open_system<D: Stackable, C: Clock + Clone>(
+    devices: Vec<(String, D)>,
     clock: C,
     pool: BufPool,
     request: SystemRequest,
@@ -130,7 +130,7 @@ pub async fn open_system<D: Device, C: Clock + Clone>(
 
 pub(super) struct Builder<'a, D: Device, C: Clock> {
     pub(super) system: &'a System,
-    devices: &'a [(String, Rc<D>)],
+    devices: &'a [(String, D)],
     /// By device.
     lanes: Vec<Rc<Lane>>,
     /// What is on the drives, and what hot spares are kept for.
@@ -144,7 +144,7 @@ pub(super) struct Builder<'a, D: Device, C: Clock> {
 /// The turns of the drives' labels.
 fn lanes<D>(
     system: &System,
-    devices: &[(String, Rc<D>)],
+    devices: &[(String, D)],
     store: &SharedStore,
     pool: &BufPool,
 ) -> Vec<Rc<Lane>> {
@@ -164,7 +164,7 @@ fn lanes<D>(
     (0..devices.len()).map(lane).collect()
 }
 
-impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
+impl<D: Stackable, C: Clock + Clone> Builder<'_, D, C> {
     pub(super) fn config(&self) -> &Config {
         &self.system.config
     }
@@ -202,17 +202,17 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         Ok(())
     }
 
-    pub(super) fn device(&self, subdisk: &Subdisk) -> Option<(usize, String, Stacked<D, C>)> {
+    pub(super) fn device(&self, subdisk: &Subdisk) -> Option<(usize, String, D)> {
         let key = self.system.drive(&subdisk.drive)?.key?;
         let (name, device) = self.drive_at(key)?;
         Some((key, name, device))
     }
 
     /// A drive by the number of its device; all volumes write its labels in turn.
-    pub(super) fn drive_at(&self, key: usize) -> Option<(String, Stacked<D, C>)> {
+    pub(super) fn drive_at(&self, key: usize) -> Option<(String, D)> {
         let (name, device) = self.devices.get(key)?;
         let lane = self.lanes.get(key)?;
-        let device = Stacked::Labelled(Rc::clone(device), LaneUser::new(Rc::clone(lane)));
+        let device = D::stacked(&Rc::new(LabelledDrive::new(device.clone(), lane)));
         Some((name.clone(), device))
     }
 
@@ -338,7 +338,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         resync: Option<u64>,
         options: VolumeOptions,
         spares: Vec<SpareArea>,
-    ) -> Volume<Stacked<D, C>, C> {
+    ) -> Volume<D, C> {
         let mut members = Vec::new();
         let mut sector_bytes = 512;
         for (slot, subdisk) in (0_u16..).zip(&map.subdisks) {
@@ -421,14 +421,14 @@ pub(super) fn absent<'a>(system: &'a System, volume: &str) -> Option<&'a Subdisk
     away.find(was_up)
 }
 
-pub(super) fn part<D: Device, C: Clock>(
+pub(super) fn part<D>(
     name: String,
-    device: Stacked<D, C>,
+    device: D,
     slot: u16,
     standing: Standing,
     data: Range<u64>,
     bad: RangeSet,
-) -> DrivePart<Stacked<D, C>> {
+) -> DrivePart<D> {
     DrivePart {
         name,
         device: Some(device),

@@ -11,9 +11,8 @@ use std::rc::Rc;
 
 use plexum_format::vinum::{Config, Organisation, Plex, PlexState, Subdisk, SubdiskState};
 
-use crate::stacked::{PlexMember, Stacked};
+use crate::stacked::{PlexMember, Stackable};
 use plexum_block::clock::Clock;
-use plexum_block::device::Device;
 use plexum_block::ranges::RangeSet;
 use plexum_engine::state::{MemberRecord, Standing};
 use plexum_engine::volume::DrivePart;
@@ -133,7 +132,7 @@ fn replaceable(system: &System, volume: &str) -> Vec<Subdisk> {
     found
 }
 
-impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
+impl<D: Stackable, C: Clock + Clone> Builder<'_, D, C> {
     /// A place of its own on each hot spare, for a plex whose subdisks have `length_bytes`.
     pub(super) fn spare_areas(&self, length_bytes: u64) -> Vec<SpareArea> {
         if self.request.volume.is_read_only {
@@ -155,7 +154,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     }
 
     /// A spare as a member that waits for a slot.
-    pub(super) fn spare_part(&self, area: SpareArea) -> Option<DrivePart<Stacked<D, C>>> {
+    pub(super) fn spare_part(&self, area: SpareArea) -> Option<DrivePart<D>> {
         let (name, device) = self.drive_at(area.key)?;
         Some(DrivePart {
             name,
@@ -180,7 +179,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         volume: &str,
         plexes: &[String],
         bytes: u64,
-        members: &mut Vec<DrivePart<Stacked<D, C>>>,
+        members: &mut Vec<DrivePart<D>>,
         held: &mut Vec<Held>,
         stacked: &mut Vec<Rc<PlexMember<D, C>>>,
     ) {
@@ -237,7 +236,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
                 is_filled: false,
                 spare: Some((area.drive.clone(), area.at_bytes)),
             });
-            let device = Stacked::Plex(Rc::clone(&plex));
+            let device = D::stacked(&plex);
             let mut member = part(name, device, 0, Standing::Spare, 0..bytes, RangeSet::new());
             member.record = waiting();
             members.push(member);

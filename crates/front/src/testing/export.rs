@@ -5,10 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::clock::Clock;
 use plexum_block::device::{Fua, IoError};
 
+use super::clock::TestClock;
+use crate::counted::{Counting, Tally};
 use crate::export::{Export, ExportInfo, Extent, ZeroRequest};
 use crate::flag::Flag;
 use crate::size::Size;
@@ -46,6 +50,7 @@ pub struct MemoryExport {
     is_zeroing_fast: Cell<bool>,
     idle_polls: Cell<u32>,
     is_careless: Cell<bool>,
+    counting: Option<Counting<TestClock>>,
 }
 
 impl MemoryExport {
@@ -77,6 +82,16 @@ impl MemoryExport {
             is_zeroing_fast: Cell::new(true),
             idle_polls: Cell::new(0),
             is_careless: Cell::new(false),
+            counting: None,
+        }
+    }
+
+    /// The same, whose clients are counted in `tally`.
+    #[must_use]
+    pub fn counted(self, clock: TestClock, tally: Arc<Tally>) -> Self {
+        Self {
+            counting: Some(Counting::new(clock, tally)),
+            ..self
         }
     }
 
@@ -272,6 +287,10 @@ impl Export for MemoryExport {
 
     async fn resized(&self, known_bytes: u64) -> u64 {
         self.size.other_than(known_bytes).await
+    }
+
+    fn counting(&self) -> Option<&Counting<impl Clock>> {
+        self.counting.as_ref()
     }
 
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {

@@ -101,12 +101,7 @@ struct Memory(Rc<RefCell<Vec<u8>>>);
 
 impl Device for Memory {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo {
-            size_bytes: self.0.borrow().len() as u64,
-            sector_bytes: 512,
-            is_rotational: false,
-            has_zeroing_trim: false,
-        }
+        DeviceInfo::plain(self.0.borrow().len() as u64)
     }
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         check_range(&self.info(), offset_bytes, buf.len() as u64)?;

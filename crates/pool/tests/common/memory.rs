@@ -8,6 +8,7 @@ use std::rc::Rc;
 use plexum_block::buf::{Buf, BufMut};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
 use plexum_disks::rng::Rng;
+use plexum_zfs::NamedDevice;
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -87,14 +88,20 @@ impl MemoryDisk {
     }
 }
 
+/// Disks with the names that members are told by.
+pub fn named(disks: &[MemoryDisk]) -> Vec<NamedDevice<MemoryDisk>> {
+    let named = disks.iter().enumerate();
+    named
+        .map(|(n, disk)| NamedDevice {
+            name: format!("disk {n}"),
+            device: disk.clone(),
+        })
+        .collect()
+}
+
 impl Device for MemoryDisk {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo {
-            size_bytes: self.size_bytes,
-            sector_bytes: 512,
-            is_rotational: false,
-            has_zeroing_trim: false,
-        }
+        DeviceInfo::plain(self.size_bytes)
     }
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         check_range(&self.info(), offset_bytes, buf.len() as u64)?;

@@ -10,22 +10,12 @@ use plexum_pool::{
     Absent, Foreign, GroupKind, NewGroup, NewMember, NewPool, NewVolume, OpenVolume, WritablePool,
     WriteOptions, check_pool,
 };
-use plexum_zfs::{NamedDevice, OpenOptions, Pool, find_members};
+use plexum_zfs::{OpenOptions, Pool, find_members};
 
-use crate::memory::{MemoryDisk, Power};
+use crate::memory::{MemoryDisk, Power, named};
 
 /// Bytes of `tank/vol`.
 pub const VOLUME_BYTES: usize = 1 << 20;
-
-pub fn named(disks: &[MemoryDisk]) -> Vec<NamedDevice<MemoryDisk>> {
-    let named = disks.iter().enumerate();
-    named
-        .map(|(n, disk)| NamedDevice {
-            name: format!("disk {n}"),
-            device: disk.clone(),
-        })
-        .collect()
-}
 
 pub async fn open(disks: &[MemoryDisk]) -> (WritablePool<MemoryDisk>, OpenVolume) {
     let buffers = BufPool::new(1 << 20);

@@ -1,5 +1,4 @@
 //! What the tests of both reactors share.
-#![allow(dead_code)] // each test program uses its part
 
 use std::path::PathBuf;
 

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
+use plexum_block::boxed::BoxedDevice;
 use plexum_block::buf::Buf;
 use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_block::wait::{join, join_all};
@@ -19,7 +20,7 @@ use plexum_format::vinum::{Config, Subdisk};
 use plexum_freebsd::gmirror::{MirrorRequest, Refusal, open_mirror};
 use plexum_freebsd::gvinum::{Growing, OpenedVolume, SystemRequest, open_system};
 use plexum_freebsd::labels::ForeignError;
-use plexum_freebsd::stacked::{PlexMember, Stacked};
+use plexum_freebsd::stacked::PlexMember;
 
 use super::labels;
 use super::plan::{Format, Plan};
@@ -30,14 +31,14 @@ use crate::subject::{Context, Force, Operation, Refusal as StartRefusal, Subject
 use plexum_disks::clock::SimClock;
 use plexum_disks::disk::SimDisk;
 
-type Device = Stacked<SimDisk, SimClock>;
-type Plex = Rc<PlexMember<SimDisk, SimClock>>;
+type Device = BoxedDevice;
+type Plex = Rc<PlexMember<Device, SimClock>>;
 
 /// A volume that is served.
 struct Served {
     volume: Volume<Device, SimClock>,
     plexes: Vec<Plex>,
-    growing: Option<Rc<Growing<SimDisk, SimClock>>>,
+    growing: Option<Rc<Growing<Device, SimClock>>>,
     /// Drives under it.
     drives: BTreeSet<u32>,
 }
@@ -77,10 +78,9 @@ impl Array {
             .iter()
             .filter(|disk| labels::mirror_label(disk).is_some())
             .collect();
-        let devices = labelled.iter().map(|disk| {
-            let device = Stacked::Device(Rc::new((*disk).clone()));
-            (device_name(disk), device)
-        });
+        let devices = labelled
+            .iter()
+            .map(|disk| (device_name(disk), device(disk)));
         let request = MirrorRequest {
             run_degraded: true,
             ignores_names: false,
@@ -118,8 +118,8 @@ impl Array {
         let labelled = disks
             .iter()
             .filter(|disk| labels::drive_header(disk).is_some());
-        let devices: Vec<(String, Rc<SimDisk>)> = labelled
-            .map(|disk| (device_name(disk), Rc::new(disk.clone())))
+        let devices: Vec<(String, Device)> = labelled
+            .map(|disk| (device_name(disk), device(disk)))
             .collect();
         let request = SystemRequest {
             force: force == Force::Yes,
@@ -242,7 +242,7 @@ impl Array {
         identity[..8].copy_from_slice(&low.to_le_bytes());
         let new = NewMember {
             name: device_name(disk),
-            device: Stacked::Device(Rc::new(disk.clone())),
+            device: device(disk),
             identity,
             is_write_mostly: false,
             former: None,
@@ -397,7 +397,7 @@ impl Subject for Array {
 }
 
 impl Served {
-    fn new(opened: OpenedVolume<SimDisk, SimClock>, drives: BTreeSet<u32>) -> Self {
+    fn new(opened: OpenedVolume<Device, SimClock>, drives: BTreeSet<u32>) -> Self {
         Self {
             volume: opened.volume,
             plexes: opened.plexes,
@@ -521,6 +521,11 @@ fn is_untouched(volume: &Volume<Device, SimClock>, bad: &BTreeSet<u32>) -> bool 
             .iter()
             .filter_map(disk_of)
             .all(|disk| !bad.contains(&disk))
+}
+
+/// A disk as a member.
+fn device(disk: &SimDisk) -> Device {
+    BoxedDevice::new(Rc::new(disk.clone()))
 }
 
 /// Numbers of the disks under a volume.

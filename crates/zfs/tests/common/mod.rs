@@ -28,12 +28,7 @@ pub struct FileMember {
 
 impl Device for FileMember {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo {
-            size_bytes: self.size_bytes,
-            sector_bytes: 512,
-            is_rotational: false,
-            has_zeroing_trim: false,
-        }
+        DeviceInfo::plain(self.size_bytes)
     }
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         check_range(&self.info(), offset_bytes, buf.len() as u64)?;

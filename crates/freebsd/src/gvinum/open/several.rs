@@ -5,7 +5,7 @@ use std::rc::Rc;
 use plexum_format::vinum::{Config, Subdisk, SubdiskState};
 
 use crate::labels::ForeignError;
-use crate::stacked::{PlexMember, Stacked};
+use crate::stacked::{PlexMember, Stackable};
 use plexum_block::clock::Clock;
 use plexum_block::device::Device;
 use plexum_block::ranges::RangeSet;
@@ -27,7 +27,7 @@ use super::{Builder, OpenedVolume, part};
 /// A plex has so many times as long to answer as a drive.
 const PLEX_PATIENCE: u32 = 4;
 
-impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
+impl<D: Stackable, C: Clock + Clone> Builder<'_, D, C> {
     /// Several plexes: copies over them, with the engine's own code.
     pub(super) fn several(
         &self,
@@ -204,8 +204,8 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     pub(in crate::gvinum) fn drives_of(
         &self,
         map: &PlexMap,
-    ) -> (Vec<(usize, Stacked<D, C>)>, Vec<(usize, String)>) {
-        let mut drives: Vec<(usize, Stacked<D, C>)> = Vec::new();
+    ) -> (Vec<(usize, D)>, Vec<(usize, String)>) {
+        let mut drives: Vec<(usize, D)> = Vec::new();
         let mut names: Vec<(usize, String)> = Vec::new();
         for subdisk in &map.subdisks {
             if let Some((key, _, device)) = self.device(subdisk)
@@ -224,17 +224,12 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         plex: &str,
         map: &PlexMap,
         options: VolumeOptions,
-    ) -> Volume<Stacked<D, C>, C> {
+    ) -> Volume<D, C> {
         self.under(plex, map, options, |metadata| metadata)
     }
 
     /// The same of one that is filled from another plex: only that knows when something in it is up.
-    fn filled(
-        &self,
-        plex: &str,
-        map: &PlexMap,
-        options: VolumeOptions,
-    ) -> Volume<Stacked<D, C>, C> {
+    fn filled(&self, plex: &str, map: &PlexMap, options: VolumeOptions) -> Volume<D, C> {
         self.under(plex, map, options, GvinumMetadata::only_lowering)
     }
 
@@ -244,7 +239,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         map: &PlexMap,
         options: VolumeOptions,
         limit: fn(GvinumMetadata) -> GvinumMetadata,
-    ) -> Volume<Stacked<D, C>, C> {
+    ) -> Volume<D, C> {
         let has_parity = map.geometry.parity_count() > 0;
         let metadata: Box<dyn Metadata> = match has_parity {
             true => Box::new(limit(self.metadata(plex, map, &[]))),
@@ -270,15 +265,11 @@ struct Source<D: Device, C: Clock> {
 
 /// Plexes as members, with what each stands for. A plex that lacks a part is used only where no whole one is.
 #[allow(clippy::type_complexity)] // three lists of one walk
-fn stack<D: Device, C: Clock>(
+fn stack<D: Stackable, C: Clock>(
     sources: Vec<Option<Source<D, C>>>,
     has_whole: bool,
     bytes: u64,
-) -> (
-    Vec<DrivePart<Stacked<D, C>>>,
-    Vec<Held>,
-    Vec<Rc<PlexMember<D, C>>>,
-) {
+) -> (Vec<DrivePart<D>>, Vec<Held>, Vec<Rc<PlexMember<D, C>>>) {
     let (mut members, mut held, mut stacked) = (Vec::new(), Vec::new(), Vec::new());
     for (slot, source) in (0_u16..).zip(sources) {
         let Some(source) = source.filter(|source| !has_whole || source.missing.is_empty()) else {
@@ -295,7 +286,7 @@ fn stack<D: Device, C: Clock>(
             is_filled: matches!(source.standing, Standing::Rebuilding { .. }),
             spare: None,
         });
-        let device = Stacked::Plex(Rc::clone(&source.plex));
+        let device = D::stacked(&source.plex);
         let plex_name = source.plex.name.clone();
         let (standing, bad) = (source.standing, source.missing);
         members.push(part(plex_name, device, slot, standing, 0..bytes, bad));
