@@ -1,6 +1,7 @@
 //! What the repository checks and makes about itself: `cargo xtask WORD`, or `just WORD` where just is installed.
 #![forbid(unsafe_code)]
 
+mod beside_md;
 mod ci;
 mod flame;
 mod fresh;
@@ -39,6 +40,7 @@ cargo xtask WORD
   mutants [FILE or FOLDER]...   every mutant of state and intent, or of files of one crate, in one build: [--seeds N] [--fresh]
                                 [--again] [--tests WORD] [--report]
   instructions [--write]        instructions a request in the engine, counted by callgrind, beside the committed ones
+  beside-md [LEVEL]... [WAY]...   instructions a request of block devices (ublk, nbd, fuse) beside the kernel's md, in a guest
   flame PATH  a flame graph of one path of crates/engine/examples/hot.rs: flame raid5 null bitmap write 4096 32 random 3000000 > flame.svg
   way [--write]   the way of one write through the program, recorded by gdb, beside the one in ARCHITECTURE.md
   package [deb] [static] [oci]  what is given to people, optimised, in target/package: a Debian package, a program that
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Some((&"fuzz", rest)) => ci::cargo(&root, &[&FUZZ, rest].concat()),
         Some((&"mutants", rest)) => mutants::run(&root, rest),
         Some((&"instructions", rest)) => instructions::run(&root, rest),
+        Some((&"beside-md", rest)) => beside_md::run(&root, rest),
         Some((&"ratchets", rest)) => ratchets::run(&root, rest),
         Some((&"flame", rest)) => flame::run(&root, rest),
         Some((&"way", rest)) => way::run(&root, rest),
