@@ -296,16 +296,24 @@ impl<D: Device> WritablePool<D> {
             ("creation_version", FEATURES_VERSION),
         ];
         seed.object_directory(&entries).await?;
-        for (id, plex) in &self.ground.plexes {
-            let count = plex.size_bytes >> metaslab_shift(plex.size_bytes);
-            let block_bytes = (8 * count).next_multiple_of(512).clamp(512, 16 << 10);
-            let new = object(kind::OBJECT_ARRAY, block_bytes, 0, 0);
-            let array = self.meta.add(&self.source, &new).await?;
-            // Written even when no metaslab has a map yet.
-            self.meta.write(array, &self.source, 0, &[0; 8]).await?;
-            self.arrays.insert(*id, array);
+        let plexes = self.ground.plexes.values();
+        let sizes: Vec<_> = plexes.map(|plex| (plex.id, plex.size_bytes)).collect();
+        for (id, size_bytes) in sizes {
+            self.plant_array(id, size_bytes).await?;
         }
         Ok(())
+    }
+
+    /// The array of the metaslabs' maps of a plex of this size: its number.
+    pub(crate) async fn plant_array(&mut self, id: u32, size_bytes: u64) -> Result<u64, PoolError> {
+        let count = size_bytes >> metaslab_shift(size_bytes);
+        let block_bytes = (8 * count).next_multiple_of(512).clamp(512, 16 << 10);
+        let new = object(kind::OBJECT_ARRAY, block_bytes, 0, 0);
+        let array = self.meta.add(&self.source, &new).await?;
+        // Written even when no metaslab has a map yet.
+        self.meta.write(array, &self.source, 0, &[0; 8]).await?;
+        self.arrays.insert(id, array);
+        Ok(array)
     }
 }
 

@@ -10,12 +10,10 @@ use plexum_format::zfs::{NvList, NvValue};
 use crate::create::{
     GroupKind, NewGroup, check_count, check_group, check_member_size, metaslabs_of, new_plex,
 };
-use crate::dsl::{kind, object};
 use crate::error::PoolError;
 use crate::missed::plexes_mut;
 use crate::numbers::Identities;
 use crate::snapshot::Now;
-use crate::space::metaslab_shift;
 use crate::state::WritablePool;
 
 /// Whether a group may hold its data in another way than those that are there.
@@ -114,12 +112,7 @@ impl<D: Device> WritablePool<D> {
         let plex = self.ground.plex(id)?;
         let (size_bytes, empty) = (plex.size_bytes, metaslabs_of(plex));
         let guids: Vec<u64> = plex.leaves.iter().map(|leaf| leaf.guid).collect();
-        let count = size_bytes >> metaslab_shift(size_bytes);
-        let block_bytes = (8 * count).next_multiple_of(512).clamp(512, 16 << 10);
-        let new = object(kind::OBJECT_ARRAY, block_bytes, 0, 0);
-        let array = self.meta.add(&self.source, &new).await?;
-        self.meta.write(array, &self.source, 0, &[0; 8]).await?;
-        self.arrays.insert(id, array);
+        let array = self.plant_array(id, size_bytes).await?;
         let txg = self.txg + 1;
         tree.put_number("metaslab_array", array);
         tree.put_number("create_txg", txg);
