@@ -361,6 +361,18 @@ async fn plant_origin<D: Device>(
     Ok(snapshot)
 }
 
+impl<D: Device> PlexGround<D> {
+    /// The kind of group that it is.
+    pub(crate) fn kind(&self) -> GroupKind {
+        let parities = u8::try_from(self.shape.parity_count());
+        match (parities.unwrap_or(u8::MAX), self.leaves.len()) {
+            (0, 1) => GroupKind::Single,
+            (0, _) => GroupKind::Mirror,
+            (parities, _) => GroupKind::RaidZ(parities),
+        }
+    }
+}
+
 /// All metaslabs of all plexes, empty.
 fn metaslabs<D: Device>(ground: &Ground<D>) -> BTreeMap<(u32, u64), Metaslab> {
     ground.plexes.values().flat_map(metaslabs_of).collect()

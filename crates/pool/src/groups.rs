@@ -38,12 +38,7 @@ impl<D: Device> WritablePool<D> {
         }
         let new = (kind_word(kind), spare_count(kind, count));
         for plex in self.ground.plexes.values() {
-            let parities = u8::try_from(plex.shape.parity_count()).unwrap_or(u8::MAX);
-            let is = match (parities, plex.leaves.len()) {
-                (0, 1) => GroupKind::Single,
-                (0, _) => GroupKind::Mirror,
-                (parities, _) => GroupKind::RaidZ(parities),
-            };
+            let is = plex.kind();
             let own = (kind_word(is), spare_count(is, plex.leaves.len()));
             if own != new {
                 return Err(PoolError::Refused(format!(

@@ -196,12 +196,7 @@ impl<D: Device> WritablePool<D> {
     pub fn first_group(&self) -> (GroupKind, usize, u64) {
         let first = self.ground.plexes.values().next();
         first.map_or((GroupKind::Single, 1, 4096), |plex| {
-            let kind = match (plex.shape.parity_count(), plex.leaves.len()) {
-                (0, 1) => GroupKind::Single,
-                (0, _) => GroupKind::Mirror,
-                (parities, _) => GroupKind::RaidZ(parities as u8),
-            };
-            (kind, plex.leaves.len(), 1 << plex.ashift)
+            (plex.kind(), plex.leaves.len(), 1 << plex.ashift)
         })
     }
 
