@@ -282,12 +282,8 @@ impl Creation {
         handle: &Handle,
         noted: Option<&Noted>,
     ) -> Result<Written, Problem> {
-        let mut made = Vec::new();
-        let result = self.write_all(handle, noted, &mut made).await;
-        result.map_err(|problem| {
-            remove_files(&made);
-            problem.why("nothing else was changed")
-        })
+        let result = or_removed(async |made| self.write_all(handle, noted, made).await).await;
+        result.map_err(|problem| problem.why("nothing else was changed"))
     }
 
     async fn write_all(
@@ -356,8 +352,17 @@ impl Creation {
     }
 }
 
+/// Does what makes files, and notes them as `work` does; they are removed again when it fails.
+pub(crate) async fn or_removed<T>(
+    work: impl AsyncFnOnce(&mut Vec<PathBuf>) -> Result<T, Problem>,
+) -> Result<T, Problem> {
+    let mut made = Vec::new();
+    let result = work(&mut made).await;
+    result.inspect_err(|_| remove_files(&made))
+}
+
 /// Files that were made for what has failed.
-pub(crate) fn remove_files(made: &[PathBuf]) {
+fn remove_files(made: &[PathBuf]) {
     for path in made {
         let _ = std::fs::remove_file(path);
     }

@@ -15,7 +15,7 @@ use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
 use plexum_zfs::{NamedDevice, find_members};
 
-use crate::create::{check_folder, now_seconds, random_uuid, remove_files, this_host};
+use crate::create::{check_folder, now_seconds, or_removed, random_uuid, this_host};
 use crate::open::{AnyDevice, MemberWord, check_writers};
 pub use crate::planned::PlannedMember;
 use crate::problem::{Code, Problem};
@@ -162,9 +162,7 @@ impl PoolCreation {
     /// # Errors
     /// `NoSpace`, `IoError`.
     pub async fn carry_out(self, handle: &Handle) -> Result<(), Problem> {
-        let mut made = Vec::new();
-        let result = self.make(handle, &mut made).await;
-        result.inspect_err(|_| remove_files(&made))
+        or_removed(async |made| self.make(handle, made).await).await
     }
 
     async fn make(self, handle: &Handle, made: &mut Vec<PathBuf>) -> Result<(), Problem> {
@@ -236,9 +234,8 @@ pub async fn replace_member(
     new: PlannedMember,
     tell: &mut dyn FnMut(&UpkeepReport),
 ) -> Result<UpkeepReport, Problem> {
-    let mut made = Vec::new();
-    let result = async {
-        let new = new.make(handle, &mut made).await?;
+    let work = async |made: &mut Vec<PathBuf>| {
+        let new = new.make(handle, made).await?;
         let now = Now {
             wall_s: now_seconds()?,
             seed: random_seed()?,
@@ -246,8 +243,7 @@ pub async fn replace_member(
         let replaced = pool.replace(old, new, now, tell).await;
         replaced.map_err(|error| of_pool(&error))
     };
-    let result = result.await;
-    result.inspect_err(|_| remove_files(&made))
+    or_removed(work).await
 }
 
 /// Makes a member a side of a mirror; a file that was made for it is removed again when that fails.
@@ -261,14 +257,12 @@ pub async fn attach_member(
     new: PlannedMember,
     now: Now,
 ) -> Result<(), Problem> {
-    let mut made = Vec::new();
-    let result = async {
-        let new = new.make(handle, &mut made).await?;
+    let work = async |made: &mut Vec<PathBuf>| {
+        let new = new.make(handle, made).await?;
         let attached = pool.attach(side, new, now).await;
         attached.map_err(|error| of_pool(&error))
     };
-    let result = result.await;
-    result.inspect_err(|_| remove_files(&made))
+    or_removed(work).await
 }
 
 /// Adds a group to a pool; files that were made for it are removed again when that fails.
@@ -282,18 +276,16 @@ pub async fn add_group(
     mixed: Mixed,
     now: Now,
 ) -> Result<(), Problem> {
-    let mut made = Vec::new();
-    let result = async {
+    let work = async |made: &mut Vec<PathBuf>| {
         let mut new = Vec::new();
         for member in members {
-            new.push(member.make(handle, &mut made).await?);
+            new.push(member.make(handle, made).await?);
         }
         let group = NewGroup { kind, members: new };
         let added = pool.add_group(group, mixed, now).await;
         added.map_err(|error| of_pool(&error))
     };
-    let result = result.await;
-    result.inspect_err(|_| remove_files(&made))
+    or_removed(work).await
 }
 
 /// A number that no other pool was made with.

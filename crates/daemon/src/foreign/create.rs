@@ -26,7 +26,7 @@ use plexum_runtime::file::{Access, OpenOptions};
 
 use super::Kind;
 use crate::changes::{Noted, Writes, Written};
-use crate::create::{check_folder, now_seconds, random_uuid, remove_files};
+use crate::create::{check_folder, now_seconds, or_removed, random_uuid};
 use crate::open::{AnyDevice, MemberWord, check_writers, problem_of_io};
 use crate::planned::PlannedMember;
 use crate::problem::{Code, Problem};
@@ -280,12 +280,8 @@ impl ForeignCreation {
         handle: &Handle,
         noted: Option<&Noted>,
     ) -> Result<Written, Problem> {
-        let mut made = Vec::new();
-        let result = self.write_all(handle, noted, &mut made).await;
-        result.map_err(|problem| {
-            remove_files(&made);
-            problem.why("nothing else was changed")
-        })
+        let result = or_removed(async |made| self.write_all(handle, noted, made).await).await;
+        result.map_err(|problem| problem.why("nothing else was changed"))
     }
 
     async fn write_all(
