@@ -292,12 +292,9 @@ pub struct MemberChange {
     pub members: Vec<String>,
 }
 
-/// `plexum pool attach`.
+/// A member that comes to a pool.
 #[derive(clap::Args, Debug)]
-pub struct Attach {
-    /// A side of the mirror, or a single member: as it is given below, as the pool remembers it, or its identity
-    #[arg(value_name = "SIDE")]
-    pub old: String,
+pub struct Coming {
     /// The one that comes: file, device or URI
     #[arg(value_name = "NEW")]
     pub new: String,
@@ -310,6 +307,17 @@ pub struct Attach {
     /// Overwrite what was found on the new member
     #[arg(long)]
     pub force: bool,
+}
+
+/// `plexum pool attach`.
+#[derive(clap::Args, Debug)]
+pub struct Attach {
+    /// A side of the mirror, or a single member: as it is given below, as the pool remembers it, or its identity
+    #[arg(value_name = "SIDE")]
+    pub old: String,
+    /// Who comes, and to which pool
+    #[command(flatten)]
+    pub coming: Coming,
 }
 
 /// `plexum pool add`.
@@ -338,16 +346,7 @@ pub struct Replace {
     /// The member that goes: as it is given below, as the pool remembers it, or its identity
     #[arg(value_name = "OLD")]
     pub old: String,
-    /// The one that comes: file, device or URI
-    #[arg(value_name = "NEW")]
-    pub new: String,
-    /// All members of the pool without the new one, in any order; `missing` for each that is gone
-    #[arg(value_name = "MEMBER", required = true)]
-    pub members: Vec<String>,
-    /// Make the new member as a sparse file of this size, when it does not exist
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub member_size: Option<u64>,
-    /// Overwrite what was found on the new member
-    #[arg(long)]
-    pub force: bool,
+    /// Who comes, and to which pool
+    #[command(flatten)]
+    pub coming: Coming,
 }

@@ -309,35 +309,59 @@ pub(super) fn tell_lost(report: &UpkeepReport, screen: &Screen) -> Value {
         "lost": report.lost_count})
 }
 
+/// What was seen of members that are to come.
+pub(super) struct Seen {
+    /// What is on them, and would be lost.
+    pub(super) destroys: Vec<Found>,
+    /// How large they are together.
+    pub(super) size_bytes: u64,
+}
+
+/// Looks at members that are to come, without writing to them.
+///
+/// # Errors
+/// Of opening and reading them.
+pub(super) fn look(words: &[String], size: Option<u64>) -> Result<Seen, Problem> {
+    let mut looking = runtime()?;
+    let handle = looking.handle();
+    handle.rehearse();
+    let mut seen = Seen {
+        destroys: Vec::new(),
+        size_bytes: 0,
+    };
+    for word in words {
+        let planned = looking.block_on(PlannedMember::prepare(&handle, word, size))?;
+        seen.size_bytes += planned.size_bytes;
+        seen.destroys
+            .extend(planned.found.iter().map(|found| Found {
+                member: word.clone(),
+                what: found.what.clone(),
+            }));
+    }
+    Ok(seen)
+}
+
 /// Runs `pool replace`.
 ///
 /// # Errors
 /// `WouldDestroy` when something is on the new member; of opening; why it cannot be done.
 pub fn replace(args: &Replace, common: &Common, screen: &Screen) -> Outcome {
-    let (old, new) = (&args.old, &args.new);
-    let mut looking = runtime()?;
-    let handle = looking.handle();
-    handle.rehearse();
-    let planned = looking.block_on(PlannedMember::prepare(&handle, new, args.member_size))?;
-    let destroys = planned.found.iter().map(|found| Found {
-        member: new.clone(),
-        what: found.what.clone(),
-    });
+    let (old, coming) = (&args.old, &args.coming);
+    let new = &coming.new;
+    let seen = look(std::slice::from_ref(new), coming.member_size)?;
     let change = Change {
         command: "pool replace",
         what: new.clone(),
         done: format!("{new} is a member in the place of {old}"),
-        members: &args.members,
-        destroys: destroys.collect(),
-        details: json!({"format": "zfs", "from": old, "size_bytes": planned.size_bytes}),
+        members: &coming.members,
+        destroys: seen.destroys,
+        details: json!({"format": "zfs", "from": old, "size_bytes": seen.size_bytes}),
     };
-    drop(planned);
-    drop(looking);
     let asked = Asked {
-        force: args.force.into(),
+        force: coming.force.into(),
         ..asked(common, screen)
     };
-    let (size, is_dry) = (args.member_size, common.dry_run);
+    let (size, is_dry) = (coming.member_size, common.dry_run);
     carry_out(change, &asked, async |handle, pool, _| {
         let planned = PlannedMember::prepare(handle, new, size).await?;
         if is_dry {

@@ -5,50 +5,33 @@ use plexum_pool::{Mixed, Task};
 use serde_json::json;
 
 use super::args::{Add, Attach, MemberChange};
-use super::change::{Asked, Change, asked, carry_out, problem, tell_lost};
+use super::change::{Asked, Change, asked, carry_out, look, problem, tell_lost};
 use super::make::groups;
 use crate::args::Common;
 use crate::errors::Outcome;
-use crate::offline::runtime;
 use crate::output::Screen;
-use crate::plan::Found;
 use plexum_daemon::problem::{Code, Problem};
-
-/// Looks at members that are to come, without writing to them: what is on them.
-fn look(words: &[String], size: Option<u64>) -> Result<Vec<Found>, Problem> {
-    let mut looking = runtime()?;
-    let handle = looking.handle();
-    handle.rehearse();
-    let mut all = Vec::new();
-    for word in words {
-        let planned = looking.block_on(PlannedMember::prepare(&handle, word, size))?;
-        all.extend(planned.found.iter().map(|found| Found {
-            member: word.clone(),
-            what: found.what.clone(),
-        }));
-    }
-    Ok(all)
-}
 
 /// Runs `pool attach`. Exit code 1 when the new side could not be given everything.
 ///
 /// # Errors
 /// `WouldDestroy` when something is on the new member; of opening; why it cannot be done.
 pub fn attach(args: &Attach, common: &Common, screen: &Screen) -> Outcome {
-    let (old, new) = (&args.old, &args.new);
+    let (old, coming) = (&args.old, &args.coming);
+    let new = &coming.new;
     let change = Change {
         command: "pool attach",
         what: new.clone(),
         done: format!("{new} is a side of the mirror of {old}"),
-        members: &args.members,
-        destroys: look(std::slice::from_ref(new), args.member_size)?,
+        members: &coming.members,
+        destroys: look(std::slice::from_ref(new), coming.member_size)?.destroys,
         details: json!({"format": "zfs", "beside": old}),
     };
     let asked = Asked {
-        force: args.force.into(),
+        force: coming.force.into(),
         ..asked(common, screen)
     };
-    let (size, is_dry) = (args.member_size, common.dry_run);
+    let (size, is_dry) = (coming.member_size, common.dry_run);
     carry_out(change, &asked, async |handle, pool, now| {
         let planned = PlannedMember::prepare(handle, new, size).await?;
         problem(pool.check_attach(old, new, planned.size_bytes))?;
@@ -97,7 +80,7 @@ pub fn add(args: &Add, common: &Common, screen: &Screen) -> Outcome {
         what: words.join(" "),
         done: format!("{}: another group of the pool", words.join(" ")),
         members: &args.to,
-        destroys: look(&words, args.member_size)?,
+        destroys: look(&words, args.member_size)?.destroys,
         details: json!({"format": "zfs", "members": words}),
     };
     let asked = Asked {
