@@ -12,7 +12,7 @@ use plexum_block::wait::{first, join_all};
 use plexum_front::budget::Budget;
 use plexum_front::client::Leave;
 use plexum_front::flag::Flag;
-use plexum_nbd::server::{Server, ServerLimits};
+use plexum_nbd::server::Server;
 use plexum_nvme::identity::Identity;
 use plexum_runtime::Handle;
 use plexum_runtime::clock::RealClock;
@@ -25,7 +25,7 @@ use crate::control::events::EventHub;
 use crate::host::NvmeListen;
 use crate::host::listen::{accept, bind_tcp, bind_unix, serve_each, unix_uri};
 use crate::host::machine::Ground;
-use crate::host::making::{Making, Tasks};
+use crate::host::making::{Making, Tasks, tell_no_device};
 use crate::host::nvme;
 use crate::host::ways::{Front, Room, listen_machine};
 use crate::problem::{Code, Problem};
@@ -105,12 +105,7 @@ impl Fronts {
             return Ok(Rc::clone(server));
         }
         let listener = bind_unix(&self.handle, path)?;
-        let limits = ServerLimits {
-            bytes_max: self.room.memory_bytes,
-            ..ServerLimits::default()
-        };
-        let server = Server::new(self.handle.clock(), self.room.pool.clone(), limits);
-        let server = Rc::new(server);
+        let server = self.room.nbd_server(self.handle.clock());
         let take = serve_each(&self.handle, &server);
         let acceptor = accept(&self.handle, listener, Rc::clone(&self.shut), take);
         self.tasks.borrow_mut().push(acceptor);
@@ -186,10 +181,7 @@ impl Fronts {
                 (Ok(_), _) => {}
                 (Err(problem), DeviceWish::Make) => return Err(problem),
                 (Err(problem), DeviceWish::TakeOver) => {
-                    let text = format!("no block device: {}", problem.message);
-                    let time_s = self.handle.clock().wall_seconds();
-                    self.events
-                        .publish(time_s, volume.name(), "device", text, None);
+                    tell_no_device(&self.handle, &self.events, volume.name(), &problem);
                 }
             }
         }
@@ -210,7 +202,7 @@ impl Fronts {
             room: self.room.clone(),
             events: self.events.clone(),
             ways: Rc::clone(&volume.ways),
-            check_open: Rc::new(move || match shut.is_set() {
+            check_open: Box::new(move || match shut.is_set() {
                 true => Err(Problem::new(Code::Busy, format!("{name} is stopping"))),
                 false => Ok(()),
             }),

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_block::wait::join_all;
 use plexum_front::client::Leave;
 use plexum_pool::LivePool;
 use plexum_runtime::Handle;
@@ -199,11 +198,7 @@ impl PoolServed {
     pub(crate) async fn close(&self) -> Result<(), Problem> {
         self.fronts.shut();
         for volume in &self.volumes {
-            let servers = volume.ways.servers();
-            let closed = servers
-                .iter()
-                .map(|server| server.exports().close(volume.name(), Leave::Drain));
-            join_all(closed).await;
+            volume.ways.close(volume.name(), Leave::Drain).await;
         }
         for volume in &self.volumes {
             for way in volume.ways.take() {

@@ -112,11 +112,8 @@ impl Host {
     /// Clients leave, then the volume ends.
     async fn end_volume(&self, hosted: &Hosted, how: Leave) -> Result<(), Problem> {
         let name = hosted.name();
-        let servers = hosted.ways.servers();
-        let closed = servers
-            .iter()
-            .map(|server| server.exports().close(name, how));
-        join(join_all(closed), self.shards.end_sessions(name, how)).await;
+        let closed = hosted.ways.close(name, how);
+        join(closed, self.shards.end_sessions(name, how)).await;
         let _turn = hosted.reopening.lock().await; // it may be between two geometries: then it is stopped in the second
         let served = hosted.served().map_err(Refusal::problem)?;
         served.volume.stop().await.map_err(|error| {

@@ -17,9 +17,8 @@ use plexum_ublk::wire::DeviceState;
 
 use super::device::{DELETE_WAIT, unlink};
 use super::hosted::{Hosted, Stage};
-use super::making::{LOOK_EVERY, Making, told};
+use super::making::{LOOK_EVERY, Making, tell_no_device, told};
 use super::registry::Host;
-use super::ways::Room;
 use crate::assembly::DeviceWish;
 use crate::memory::Key;
 use crate::problem::{Code, Problem};
@@ -64,13 +63,10 @@ impl Host {
                 io_opt_bytes: strip_bytes * geometry.data_count() as u64,
             },
             word: word_of(served),
-            room: Room {
-                pool: self.pool.clone(),
-                memory_bytes: self.settings.memory_bytes,
-            },
+            room: self.room(),
             events: self.events().clone(),
             ways: Rc::clone(&hosted.ways),
-            check_open: Rc::new(move || match owner.stage() {
+            check_open: Box::new(move || match owner.stage() {
                 Stage::Closing => Err(owner.is_closing().problem()),
                 Stage::Admitted | Stage::Open => Ok(()),
             }),
@@ -132,10 +128,7 @@ impl Host {
     }
 
     fn tell_no_device(&self, hosted: &Hosted, problem: &Problem) {
-        let time_s = self.handle.clock().wall_seconds();
-        let text = format!("no block device: {}", problem.message);
-        self.events()
-            .publish(time_s, hosted.name(), "device", text, None);
+        tell_no_device(&self.handle, self.events(), hosted.name(), problem);
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Making<E> {
     pub(crate) events: EventHub,
     pub(crate) ways: Rc<Ways<E>>,
     /// Refuses when it is being closed.
-    pub(crate) check_open: Rc<dyn Fn() -> Result<(), Problem>>,
+    pub(crate) check_open: Box<dyn Fn() -> Result<(), Problem>>,
 }
 
 impl<E: Export + 'static> Making<E> {
@@ -339,6 +339,12 @@ impl<E: Export + 'static> Making<E> {
             }
         }
     }
+}
+
+/// An event says why a volume has no block device.
+pub(crate) fn tell_no_device(handle: &Handle, events: &EventHub, name: &str, problem: &Problem) {
+    let text = format!("no block device: {}", problem.message);
+    events.publish(handle.clock().wall_seconds(), name, "device", text, None);
 }
 
 /// The device of a server's number.

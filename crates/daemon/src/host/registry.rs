@@ -11,7 +11,6 @@ use plexum_block::wait::{Mutex, Signal};
 use plexum_front::client::{ClientId, ClientStatus, Leave};
 use plexum_front::export::Export;
 use plexum_front::flag::Flag;
-use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::tls::TlsMode;
 use plexum_runtime::Handle;
 use plexum_runtime::socket::Socket;
@@ -23,7 +22,7 @@ use super::nvme::{self, NvmeAddresses, NvmeListen};
 use super::refusal::{Hold, Refusal};
 use super::settings::HostSettings;
 use super::shards::{Shards, spawn_on};
-use super::ways::Front;
+use super::ways::{Front, Room};
 use crate::assembly::{Body, RealVolume};
 use crate::buffers::request_pool;
 use crate::control::events::EventHub;
@@ -354,11 +353,15 @@ impl Host {
     }
 
     fn new_server(&self) -> Rc<RealServer> {
-        let limits = ServerLimits {
-            bytes_max: self.settings.memory_bytes,
-            ..ServerLimits::default()
-        };
-        Rc::new(Server::new(self.handle.clock(), self.pool.clone(), limits))
+        self.room().nbd_server(self.handle.clock())
+    }
+
+    /// Buffers and memory of the servers of a volume.
+    pub(super) fn room(&self) -> Room {
+        Room {
+            pool: self.pool.clone(),
+            memory_bytes: self.settings.memory_bytes,
+        }
     }
 
     fn add_control(&self, admitted: &[Rc<Hosted>]) -> Result<(), Problem> {

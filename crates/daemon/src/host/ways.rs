@@ -5,10 +5,11 @@ use std::path::Path;
 use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
+use plexum_block::wait::join_all;
 use plexum_front::client::Leave;
 use plexum_front::export::Export;
 use plexum_front::exports::Exports;
-use plexum_nbd::server::Server;
+use plexum_nbd::server::{Server, ServerLimits};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::socket::Socket;
 use plexum_runtime::{Handle, JoinHandle};
@@ -115,6 +116,17 @@ impl<E: Export + 'static> Ways<E> {
         ways.iter().map(|way| way.server.clone()).collect()
     }
 
+    /// The clients of the volume `name` leave.
+    pub(crate) async fn close(&self, name: &str, how: Leave) {
+        let servers = self.servers();
+        join_all(
+            servers
+                .iter()
+                .map(|server| server.exports().close(name, how)),
+        )
+        .await;
+    }
+
     /// Takes all of them: there is none any more.
     pub(crate) fn take(&self) -> Vec<Way<E>> {
         self.0.take()
@@ -191,4 +203,15 @@ pub(crate) struct Room {
     pub(crate) pool: BufPool,
     /// Most that the requests of a server may hold.
     pub(crate) memory_bytes: u64,
+}
+
+impl Room {
+    /// A server for NBD.
+    pub(crate) fn nbd_server<E: Export>(&self, clock: RealClock) -> Rc<Server<E, RealClock>> {
+        let limits = ServerLimits {
+            bytes_max: self.memory_bytes,
+            ..ServerLimits::default()
+        };
+        Rc::new(Server::new(clock, self.pool.clone(), limits))
+    }
 }
