@@ -12,6 +12,7 @@
 //!   before a root says who is out;
 //! - before anything is written, the root that a pool was opened with is on all members that have what it reaches, and
 //!   durable: what it freed is free for the first commit, and whoever has the root before it only must not need that;
+//! - of each member one label is good at any time: before the two in front of a root are written, one behind it is;
 //! - after an error in a commit nothing more is written: the last root stays what the members hold.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,15 +114,29 @@ impl<D: Device> WritablePool<D> {
 
     /// Puts the root that the pool was opened with on all members: see the invariants.
     async fn settle_root(&mut self) -> Result<(), PoolError> {
-        let Some(Unsettled { root, lacking }) = self.unsettled.take() else {
+        let Some(unsettled) = self.unsettled.take() else {
             return Ok(());
         };
         if self.bug.is(Mutant::RootNotSettled) {
             return Ok(());
         }
+        let Unsettled {
+            root,
+            lacking,
+            unlabelled,
+            config,
+            label_state,
+        } = &unsettled;
         self.ground.txg.set(self.txg + 1);
         let is_meant = |leaf: &Leaf<D>| lacking.contains(&leaf.guid);
-        self.ground.write_root(&root, is_meant).await?;
+        self.ground.write_root(root, is_meant).await?;
+        if !unlabelled.is_empty() {
+            let list = |plex: u32, leaf: &Leaf<D>| {
+                label_list((config, *label_state), plex, leaf, root.txg)
+            };
+            let is_meant = |leaf: &Leaf<D>| unlabelled.contains(&leaf.guid);
+            self.ground.write_labels([1, 3], &list, is_meant).await?;
+        }
         // Of a process that was killed nobody knows what is durable.
         self.ground.flush().await
     }
@@ -234,9 +249,10 @@ impl<D: Device> WritablePool<D> {
     /// lost since `losses` were counted, and no root was written.
     async fn write_root(&mut self, root: &NewUberblock, losses: u64) -> Result<bool, PoolError> {
         let is_config_new = self.config_state == ConfigState::Changed;
-        let list = |plex: u32, leaf: &Leaf<D>| self.label_list(plex, leaf, root.txg);
+        let told = (&self.config, self.label_state);
+        let list = |plex: u32, leaf: &Leaf<D>| label_list(told, plex, leaf, root.txg);
         if is_config_new && self.ground.losses.get() == losses {
-            self.ground.write_labels([0, 2], &list).await?;
+            self.ground.write_labels([0, 2], &list, |_| true).await?;
             self.ground.flush().await?;
         }
         if self.ground.losses.get() != losses {
@@ -245,41 +261,10 @@ impl<D: Device> WritablePool<D> {
         self.ground.write_root(root, |_| true).await?;
         self.ground.flush().await?;
         if is_config_new {
-            self.ground.write_labels([1, 3], &list).await?;
+            self.ground.write_labels([1, 3], &list, |_| true).await?;
             self.ground.flush().await?;
         }
         Ok(true)
-    }
-
-    /// The configuration in the label of a member.
-    fn label_list(&self, plex: u32, leaf: &Leaf<D>, txg: u64) -> Result<NvList, PoolError> {
-        let tree = self
-            .config
-            .list("vdev_tree")
-            .map(|tree| tree.lists("children"));
-        let mut own = tree
-            .unwrap_or_default()
-            .iter()
-            .filter(|child| child.number("id") == Some(u64::from(plex)));
-        let own = own
-            .next()
-            .ok_or_else(|| PoolError::invalid("configuration", "a plex is missing in it"))?;
-        let mut list = NvList::default();
-        for (name, value) in &self.config.pairs {
-            match name.as_str() {
-                "vdev_children" => {
-                    list.put_number("top_guid", own.number("guid").unwrap_or(0));
-                    list.put_number("guid", leaf.guid);
-                    list.put(name, value.clone());
-                }
-                "vdev_tree" => list.put(name, NvValue::List(own.clone())),
-                "com.delphix:has_per_vdev_zaps" => {}
-                _ => list.put(name, value.clone()),
-            }
-        }
-        list.put_number("state", self.label_state);
-        list.put_number("txg", txg);
-        Ok(list)
     }
 
     async fn store_config(&mut self, txg: u64) -> Result<(), PoolError> {
@@ -513,4 +498,37 @@ fn own_sums(shapes: &Shapes, copies: &Copies, length_bytes: u64) -> Sums {
         stored: length_bytes.cast_signed(),
         plain: length_bytes.cast_signed(),
     }
+}
+
+/// The configuration in the label of a member.
+fn label_list<D>(
+    (config, label_state): (&NvList, u64),
+    plex: u32,
+    leaf: &Leaf<D>,
+    txg: u64,
+) -> Result<NvList, PoolError> {
+    let tree = config.list("vdev_tree").map(|tree| tree.lists("children"));
+    let mut own = tree
+        .unwrap_or_default()
+        .iter()
+        .filter(|child| child.number("id") == Some(u64::from(plex)));
+    let own = own
+        .next()
+        .ok_or_else(|| PoolError::invalid("configuration", "a plex is missing in it"))?;
+    let mut list = NvList::default();
+    for (name, value) in &config.pairs {
+        match name.as_str() {
+            "vdev_children" => {
+                list.put_number("top_guid", own.number("guid").unwrap_or(0));
+                list.put_number("guid", leaf.guid);
+                list.put(name, value.clone());
+            }
+            "vdev_tree" => list.put(name, NvValue::List(own.clone())),
+            "com.delphix:has_per_vdev_zaps" => {}
+            _ => list.put(name, value.clone()),
+        }
+    }
+    list.put_number("state", label_state);
+    list.put_number("txg", txg);
+    Ok(list)
 }

@@ -391,9 +391,11 @@ impl<D: Device> Ground<D> {
         &self,
         which: [usize; 2],
         list: LabelOf<'_, D>,
+        meant: impl Fn(&Leaf<D>) -> bool,
     ) -> Result<(), PoolError> {
         for plex in self.plexes.values() {
-            for leaf in plex.leaves.iter().filter(|leaf| leaf.is_in()) {
+            let leaves = plex.leaves.iter();
+            for leaf in leaves.filter(|leaf| leaf.is_in() && meant(leaf)) {
                 let list = list(plex.id, leaf)?;
                 let offsets = label_offsets(leaf.size_bytes());
                 for offset in which.iter().filter_map(|n| offsets.get(*n)) {

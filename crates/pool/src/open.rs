@@ -103,7 +103,6 @@ impl<D: Device> WritablePool<D> {
         let options: WriteOptions = options.into();
         let behind = members_behind_in_roots(&members);
         let pool = Pool::open(members.clone(), &OpenOptions::default()).await?;
-        let unsettled = unsettled_root(&pool, &members, &behind);
         check_report(&pool, options.absent)?;
         let mut plexes = BTreeMap::new();
         for (config, slots) in pool.plexes() {
@@ -141,7 +140,7 @@ impl<D: Device> WritablePool<D> {
             txg,
             frozen: None,
             bug: options.bug,
-            unsettled: Some(unsettled),
+            unsettled: None,
             recorded_losses: 0,
             is_rehearsal: false,
             pending: crate::state::Pending::default(),
@@ -149,6 +148,7 @@ impl<D: Device> WritablePool<D> {
             missed: BTreeMap::new(),
         };
         writable.find_landmarks().await?;
+        writable.unsettled = writable.unsettled_root(&members, &behind);
         writable.check_features().await?;
         writable.check_config(options.foreign)?;
         writable.check_members()?;
@@ -382,30 +382,29 @@ impl<D: Device> WritablePool<D> {
     }
 }
 
-/// The root that a pool was opened with, and who lacks it although he has all that it reaches.
-fn unsettled_root<D: Device>(
-    pool: &Pool<D>,
-    members: &[MemberState<D>],
-    behind: &Behind,
-) -> Unsettled {
-    let root = &pool.report.root;
-    let lacks = |member: &&MemberState<D>| {
-        let is_whole = !behind.contains_key(&member.label.guid);
-        is_whole && !member.roots.iter().any(|own| own.txg == root.txg)
-    };
-    Unsettled {
-        root: NewUberblock {
-            version: root.version,
-            txg: root.txg,
-            guid_sum: root.guid_sum,
-            written_s: root.written_s,
-            root: root.root_image,
-        },
-        lacking: members
-            .iter()
-            .filter(lacks)
-            .map(|one| one.label.guid)
-            .collect(),
+impl<D: Device> WritablePool<D> {
+    /// The root that the pool was just opened with, and what members lack of it and its labels.
+    fn unsettled_root(&self, members: &[MemberState<D>], behind: &Behind) -> Option<Unsettled> {
+        let root = &self.report()?.root;
+        let lacks = |member: &&MemberState<D>| {
+            let is_whole = !behind.contains_key(&member.label.guid);
+            is_whole && !member.roots.iter().any(|own| own.txg == root.txg)
+        };
+        let is_unlabelled = |member: &&MemberState<D>| !member.has_label_behind(root.txg);
+        let guid = |member: &MemberState<D>| member.label.guid;
+        Some(Unsettled {
+            root: NewUberblock {
+                version: root.version,
+                txg: root.txg,
+                guid_sum: root.guid_sum,
+                written_s: root.written_s,
+                root: root.root_image,
+            },
+            lacking: members.iter().filter(lacks).map(guid).collect(),
+            unlabelled: members.iter().filter(is_unlabelled).map(guid).collect(),
+            config: self.config.clone(),
+            label_state: self.label_state,
+        })
     }
 }
 

@@ -28,6 +28,11 @@ pub(crate) struct Unsettled {
     pub root: NewUberblock,
     /// Members that have everything that it reaches, but not the root, by their identity.
     pub lacking: BTreeSet<u64>,
+    /// Members without a good label behind the root, by their identity.
+    pub unlabelled: BTreeSet<u64>,
+    /// What the labels say of the pool, and its state in them.
+    pub config: NvList,
+    pub label_state: u64,
 }
 
 /// Numbers of the objects that a writer needs again and again.

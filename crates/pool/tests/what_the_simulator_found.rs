@@ -199,6 +199,57 @@ fn a_replacement_that_is_cut_off_leaves_the_old_member_or_the_new_one() {
     });
 }
 
+/// The disks after a pool on copies of them began to be used, which writes labels, and was cut off after so many
+/// operations; whether it came to its end.
+async fn begin_and_cut(
+    disks: &[MemoryDisk],
+    operations: u64,
+    rng: &mut Rng,
+) -> (Vec<MemoryDisk>, bool) {
+    let power = Power::on();
+    let copies: Vec<MemoryDisk> = disks.iter().map(|disk| disk.copy(&power)).collect();
+    let (mut pool, volume) = open(&copies).await;
+    let mut now = pool.read(&volume, 0, VOLUME_BYTES).await.unwrap();
+    write(&mut pool, &volume, &mut now, rng, 2).await;
+    power.cut_after(Some(operations));
+    let is_done = pool.begin(5).await.is_ok();
+    drop(pool);
+    power.cut_after(None);
+    copies.iter().for_each(|disk| disk.toss(rng));
+    (copies, is_done)
+}
+
+#[test]
+fn two_cuts_that_leave_a_member_labels_of_no_root_alone_leave_it_a_member() {
+    let mut rng = Rng::new(16);
+    let stripe = [(GroupKind::Single, 1); 2];
+    let mut cuts = 0;
+    for groups in [&[(GroupKind::Mirror, 3)][..], &stripe] {
+        block_on(async {
+            let (disks, _) = world(groups, 4096, &mut rng).await;
+            // The first one tears the labels that follow a root, the second one comes before the next root.
+            for first in 0.. {
+                let (once, is_last) = begin_and_cut(&disks, first, &mut rng).await;
+                for second in (0..80).step_by(5) {
+                    let (again, is_done) = begin_and_cut(&once, second, &mut rng).await;
+                    let what = format!("cut after {first}, then after {second}");
+                    let (pool, _) = open(&again).await;
+                    assert_eq!(pool.members_behind(), Vec::<String>::new(), "{what}");
+                    assert_eq!(pool.members_out(), Vec::new(), "{what}");
+                    cuts += 1;
+                    if is_done {
+                        break;
+                    }
+                }
+                if is_last {
+                    break;
+                }
+            }
+        });
+    }
+    assert!(cuts > 200, "{cuts} cuts");
+}
+
 #[test]
 fn a_log_ends_where_a_flush_was_cut_off_before_its_blocks_were_there() {
     let mut rng = Rng::new(15);

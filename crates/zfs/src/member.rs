@@ -35,8 +35,8 @@ pub struct MemberState<D> {
     pub roots: Vec<Uberblock>,
     /// How many of its four labels are good.
     pub good_labels: usize,
-    /// All its good labels.
-    pub(crate) labels: Vec<Label>,
+    /// All its good labels, with their numbers: 0 to 3.
+    pub(crate) labels: Vec<(usize, Label)>,
     pub(crate) device: Rc<D>,
     pub(crate) place: Range<u64>,
     pub(crate) missed: Missed,
@@ -69,6 +69,16 @@ impl Missed {
 }
 
 // Derived, it would ask the device to be cloned as well.
+impl<D> MemberState<D> {
+    /// Whether one of the two labels that are written behind a root is good and not newer than the root of `txg`. While
+    /// the two in front of the next root are written, a member has no other.
+    #[must_use]
+    pub fn has_label_behind(&self, txg: u64) -> bool {
+        let mut behind = self.labels.iter().filter(|(number, _)| number % 2 == 1);
+        behind.any(|(_, label)| label.txg <= txg)
+    }
+}
+
 impl<D> Clone for MemberState<D> {
     fn clone(&self) -> Self {
         Self {
@@ -173,15 +183,21 @@ async fn member_at<D: Device>(
         label: label.clone(),
         roots: roots(&areas),
         good_labels: areas.iter().filter(|area| area.label.is_ok()).count(),
-        labels: areas
-            .iter()
-            .filter_map(|area| area.label.clone().ok())
-            .collect(),
+        labels: numbered_labels(&areas, &label_offsets(place.end - place.start)),
         device: Rc::clone(device),
         place,
         missed: Missed::default(),
         pool: pool.clone(),
     }))
+}
+
+/// The good labels, with their numbers.
+fn numbered_labels(areas: &[LabelArea], offsets: &[u64]) -> Vec<(usize, Label)> {
+    let numbered = areas.iter().filter_map(|area| {
+        let number = offsets.iter().position(|at| *at == area.offset_bytes)?;
+        Some((number, area.label.clone().ok()?))
+    });
+    numbered.collect()
 }
 
 /// Reads a range whose borders need not fit the device's sectors.

@@ -243,7 +243,8 @@ fn without_bystanders<D>(members: Vec<MemberState<D>>) -> (Vec<MemberState<D>>, 
 
 /// A change of the configuration writes two labels of each member, the root, then the other two. When it was cut off
 /// before the root, those two say what never became true: of each member the last label counts that is not newer than
-/// the newest root. A member that has newer ones alone was about to be added. Source: zfs-write.md 1.1.
+/// the newest root. A member that has newer ones alone was about to be added, when it has no root either. With roots it
+/// was one before, and lost its other two labels to an earlier cut. Source: zfs-write.md 1.1.
 fn with_labels_of_the_root<D>(
     members: Vec<MemberState<D>>,
     options: &OpenOptions,
@@ -251,18 +252,40 @@ fn with_labels_of_the_root<D>(
     let roots = members.iter().flat_map(|member| &member.roots);
     let newest_txg = roots.map(|root| root.txg).max().unwrap_or(0);
     let fit = |member: &MemberState<D>| {
-        let old = member.labels.iter().filter(|label| label.txg <= newest_txg);
+        let labels = member.labels.iter().map(|(_, label)| label);
+        let old = labels.filter(|label| label.txg <= newest_txg);
         old.max_by_key(|label| label.txg).cloned()
     };
-    // Of an older root that was asked for the labels say nothing.
-    if options.txg.is_some() || !members.iter().any(|member| fit(member).is_some()) {
-        return members;
-    }
+    let believed: Vec<Label> = members.iter().filter_map(fit).collect();
+    let newest = believed.iter().max_by_key(|label| label.txg);
+    let (Some(newest), None) = (newest, options.txg) else {
+        return members; // of an older root that was asked for the labels say nothing
+    };
     let fitting = members.into_iter().filter_map(|mut member| {
-        member.label = fit(&member)?;
+        member.label = match fit(&member) {
+            Some(label) => label,
+            None if member.roots.is_empty() => return None,
+            None => as_told_by_others(&member.label, newest, &believed),
+        };
         Some(member)
     });
     fitting.collect()
+}
+
+/// The label of a member whose own ones are too new: the pool as the newest label that is believed has it, and its plex
+/// as a believed label of that plex has it, where there is one.
+fn as_told_by_others(own: &Label, newest: &Label, believed: &[Label]) -> Label {
+    let mut plexes = believed.iter().filter_map(|label| label.plex.as_ref());
+    let is_in = |plex: &&PlexConfig| {
+        let mut leaves = plex.slots.iter().flatten();
+        leaves.any(|leaf| leaf.guid == own.guid)
+    };
+    let told = plexes.rfind(is_in);
+    Label {
+        guid: own.guid,
+        plex: told.or(own.plex.as_ref()).cloned(),
+        ..newest.clone()
+    }
 }
 
 /// The label that was written last of all; checks that there is one pool.
