@@ -78,6 +78,22 @@ impl Found {
         }
     }
 
+    /// Whoever the last update left one event behind counts as the freshest does. That one may lose its slot: the array
+    /// must not count from less than what a member has said.
+    fn count_alike(&mut self) {
+        let Some(newest) = self.newest().cloned() else {
+            return;
+        };
+        for member in &mut self.examined {
+            let own = &mut member.superblock;
+            let is_member = newest.role_of(own.dev_number).slot().is_some();
+            let is_fresh = own.events.is_fresh_beside(newest.events);
+            if own.array_uuid == newest.array_uuid && is_member && is_fresh {
+                own.events = newest.events;
+            }
+        }
+    }
+
     /// The array becomes something else.
     ///
     /// # Errors
@@ -101,6 +117,7 @@ impl Found {
         {
             self.close_ranks();
         }
+        self.count_alike();
         for member in &mut self.examined {
             let superblock = &mut member.superblock;
             match alteration {

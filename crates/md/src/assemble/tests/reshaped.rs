@@ -1,6 +1,8 @@
 //! Arrays in the middle of a reshape: what may be read of them.
 
 use super::*;
+use crate::open::Found;
+use crate::reshape::{Alteration, Relabel, Shape};
 
 const READ: Options = Options {
     read_only: true,
@@ -105,4 +107,17 @@ fn what_a_reshape_fills_is_there_in_what_is_done_and_missing_in_the_rest() {
             .unwrap()
             .has_filled(&assembly.members[2])
     );
+}
+
+#[test]
+fn an_array_that_loses_the_slot_of_its_freshest_member_goes_on_counting_from_that_one() {
+    let mut members = array(6, 16, 4);
+    set_events(&mut members, &[EVENTS, EVENTS, EVENTS, EVENTS + 1]);
+    let shape = Shape::of(&members[0].superblock).unwrap();
+    let relabel = Relabel::without_q(&shape).unwrap();
+    let mut found = Found::of(members);
+    found.alter(&Alteration::Relabel(relabel)).unwrap();
+    let assembly = started(&found.examined, PLAIN);
+    assert_eq!(assembly.array.spec.member_count, 3);
+    assert_eq!(assembly.array.events, EventCount(EVENTS + 1));
 }
