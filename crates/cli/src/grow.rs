@@ -100,22 +100,26 @@ fn show(volume: &str, plan: &Value, screen: &Screen) {
             Some("move") => show_move(number, station, screen),
             Some("size") => show_size(number, station, screen),
             Some("fill") => show_fill(number, station, screen),
+            Some("let_go") => show_let_go(number, station, screen),
             _ => screen.line(format!(
                 "  {number}. it is called {} from then on; nothing moves",
                 text(&station["to"])
             )),
         }
     }
+    let lets_go = stations.iter().any(|station| station["kind"] == "let_go");
     match (&plan["has_log"], &plan["gets_log_again"]) {
         (Value::Bool(true), Value::Bool(true)) => screen.line(
             "  the stripe log is off meanwhile, the bitmap stays; it is on again at the end",
         ),
+        (Value::Bool(true), _) if lets_go => screen.line("  the stripe log is off from now on"),
         (Value::Bool(true), _) => screen.line(
             "  the stripe log is off from now on, the bitmap stays: there is no room for it afterwards",
         ),
         _ => {}
     }
-    if plan["goal_kept_in"] == "server" {
+    let is_at_once = |station: &Value| matches!(station["kind"].as_str(), Some("relabel" | "fill"));
+    if plan["goal_kept_in"] == "server" && !stations.iter().all(is_at_once) {
         screen.line(
             "  its members have no room to say where it leads: this server remembers it, and no other",
         );
@@ -129,6 +133,15 @@ fn show_fill(number: u32, station: &Value, screen: &Screen) {
         "  {number}. new members are filled with {} each: {} on disks, and clients go on",
         show_bytes(bytes),
         time_for(bytes)
+    ));
+}
+
+fn show_let_go(number: u32, station: &Value, screen: &Screen) {
+    let members = station["members"].as_array().cloned().unwrap_or_default();
+    let names: Vec<&str> = members.iter().filter_map(Value::as_str).collect();
+    screen.line(format!(
+        "  {number}. {} is let go of, and the bitmap: from then on no lost member is survived",
+        names.join(", ")
     ));
 }
 

@@ -155,8 +155,10 @@ impl MdMetadata {
 
     /// The same, of superblocks that are to say something else than those on the members.
     pub(crate) fn changed(self, due: Due) -> Self {
+        let is_due = due == Due::Yes;
         Self {
-            is_due: due == Due::Yes,
+            is_due,
+            has_commits: self.has_commits || is_due, // also a RAID-0 says once that it has become one
             ..self
         }
     }

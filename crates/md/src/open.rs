@@ -237,8 +237,12 @@ async fn bad_of<D: Device>(
     }
 }
 
-/// Where a change leads: what the freshest member says counts (W7).
+/// Where a change leads: what the freshest member says counts (W7). What has become a RAID-0 has come to its end: its
+/// members are not written any more.
 pub(crate) fn goal_of(examined: &[Examined], assembly: &Assembly) -> Option<Goal> {
+    if !assembly.geometry.organisation().level().has_redundancy() {
+        return None;
+    }
     let freshest = examined
         .iter()
         .find(|member| member.index == assembly.freshest);

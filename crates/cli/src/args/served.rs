@@ -86,7 +86,7 @@ pub struct Grow {
     /// Number of members afterwards [default: those that there are, and the new ones]
     #[arg(long, value_name = "N")]
     pub members: Option<u16>,
-    /// Level afterwards: 1, 4, 5 or 6
+    /// Level afterwards: 0, 1, 4, 5, 6 or 10
     #[arg(long)]
     pub level: Option<String>,
     /// Layout afterwards

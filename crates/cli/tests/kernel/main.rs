@@ -17,5 +17,6 @@ mod reads_what_plexum_wrote;
 mod refuses_a_write_back_log;
 mod sees_more_of_the_members;
 mod takes_over_in_every_state;
+mod takes_over_levels;
 mod turns_reshapes_round;
 mod wrote_what_plexum_reads;

@@ -146,23 +146,29 @@ fn every_layout_of_raid5() {
 }
 
 #[test]
-fn every_layout_of_raid6() {
-    let layouts = [
-        "ls",
+fn the_usual_layouts_of_raid6() {
+    raid6(&["ls", "ddf-zero-restart", "ls-6"]);
+}
+
+#[test]
+#[ignore = "a minute and a half: cargo xtask nightly kernel"]
+fn every_other_layout_of_raid6() {
+    raid6(&[
         "la",
         "rs",
         "ra",
         "pf",
         "pl",
-        "ddf-zero-restart",
         "ddf-N-restart",
         "ddf-N-continue",
-        "ls-6",
         "la-6",
         "rs-6",
         "ra-6",
         "pf-6",
-    ];
+    ]);
+}
+
+fn raid6(layouts: &[&str]) {
     let mut arrays = Arrays::default();
     for (number, layout) in layouts.iter().enumerate() {
         let lost = [number % 5, (number + 1 + number / 5) % 5];

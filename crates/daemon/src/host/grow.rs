@@ -24,11 +24,13 @@ use super::goal::{Keeping, end_goal, keep_goal, settle_change};
 use super::hosted::Hosted;
 use super::plan_told::{self, Beside};
 use super::registry::Host;
+use super::take_over::{names_let_go, relabel_of};
 use crate::assembly::{Body, Change, RealDevice};
 use crate::control::request::Answer;
 use crate::problem::{Code, Problem};
 use crate::volume::contents::{CONTENT_BYTES, Content, recognise};
 use crate::volume::member_word::{open_new, refused};
+use crate::volume::ops::log_refused;
 use crate::volume::served::Served;
 
 /// What is asked for; what is left out stays, or follows from the rest.
@@ -150,6 +152,11 @@ impl Prepared {
         }
     }
 
+    /// Whether new members come when it has another name: a RAID-0 has no spares.
+    fn adds_later(&self) -> bool {
+        !self.situation.shape.organisation.level().has_redundancy()
+    }
+
     /// How it is opened, one change after the other.
     fn changes(&self) -> Vec<Change> {
         let alter = |alteration| Change::Alter(Box::new(alteration));
@@ -209,20 +216,23 @@ impl Host {
             let message = format!("{}: it would be done", served.name());
             return Ok(json!({"message": message, "plan": told}));
         }
-        let new = std::mem::take(&mut prepared.new);
-        self.add_members(&served, hosted, new).await?;
+        let mut new = std::mem::take(&mut prepared.new);
+        if !prepared.adds_later() {
+            let now = std::mem::take(&mut new);
+            self.add_members(&served, hosted, now).await?;
+        }
         let goal = prepared.goal();
         keep_goal(&served, &goal).await?;
         if goal.has_log
             && let Err(error) = served.volume.set_log(false).await
         {
             end_goal(&served).await;
-            return Err(refused(&served, error, ""));
+            return Err(log_refused(&served, error));
         }
         let name = served.name().to_owned();
         drop(served);
         for change in prepared.changes() {
-            if let Err(problem) = self.reopen(hosted, change, None).await {
+            if let Err(problem) = self.carry_out(hosted, change).await {
                 if let Ok(served) = hosted.served() {
                     end_goal(&served).await; // as it was
                 }
@@ -231,11 +241,29 @@ impl Host {
         }
         let served = hosted.served().map_err(|refusal| refusal.problem())?;
         settle_change(&served).await?;
+        let added = self.add_members(&served, hosted, new).await;
         let has_lost = match &*served.volume {
             Body::Reshaping(_) => String::new(),
             _ => end_goal(&served).await,
         };
+        added.map_err(|problem| {
+            let text = format!("{name} has its new name, and lacks members");
+            let hint = format!("to add them:   plexum add {name} MEMBER");
+            problem.why(text).hint(hint)
+        })?;
         Ok(json!({"message": prepared.done(&name, &has_lost), "plan": told}))
+    }
+
+    /// One change after what has to go before it.
+    async fn carry_out(
+        self: &Rc<Self>,
+        hosted: &Rc<Hosted>,
+        change: Change,
+    ) -> Result<(), Problem> {
+        if let Some(relabel) = relabel_of(&change) {
+            self.make_way(hosted, relabel).await?;
+        }
+        self.reopen(hosted, change, None).await
     }
 
     async fn prepare_growth(
@@ -260,6 +288,10 @@ impl Host {
         };
         check_smaller(served, bytes, wish, content)?;
         let region_bytes = served.volume.status().bitmap_region_bytes.unwrap_or(0);
+        let let_go = match &way {
+            Way::Shape(plan) => names_let_go(served, plan),
+            Way::Size(_) => Vec::new(),
+        };
         Ok(Prepared {
             way,
             situation,
@@ -269,6 +301,7 @@ impl Host {
                 gets_log_again,
                 content,
                 keeping: Keeping::of(served),
+                let_go,
             },
             bitmap_region_bytes: u32::try_from(region_bytes).unwrap_or(0),
         })
@@ -284,7 +317,10 @@ impl Host {
         let mut new = Vec::new();
         for word in &wish.add {
             let member = open_new(served, &self.handle, word, wish.force).await?;
-            let checked = served.volume.check_add(&member, false).await;
+            let checked = match served.volume.has_redundancy() {
+                true => served.volume.check_add(&member, false).await,
+                false => served.volume.check_later_add(&member).await,
+            };
             checked.map_err(|error| refused(served, error, word))?;
             // It is laid out like the others, and has more room behind its data where it is larger.
             let like = situation.rooms.first().copied();

@@ -29,6 +29,7 @@ mod registry;
 mod reopen;
 mod settings;
 mod shards;
+mod take_over;
 mod turn;
 pub(crate) mod ways;
 

@@ -1,7 +1,7 @@
 //! Plans of changes, as programs are told them.
 
 use plexum_engine::migrate::Direction;
-use plexum_layout::Organisation;
+use plexum_layout::{Level, Organisation};
 use plexum_md::reshape::{Plan, Relabel, Resize, Shape};
 use serde_json::{Value, json};
 
@@ -18,6 +18,8 @@ pub(super) struct Beside {
     pub(super) content: Option<Content>,
     /// Where the goal is kept meanwhile.
     pub(super) keeping: Keeping,
+    /// Members that are let go of.
+    pub(super) let_go: Vec<String>,
 }
 
 impl Beside {
@@ -54,13 +56,24 @@ pub(super) fn of_plan(plan: &Plan, beside: &Beside) -> Value {
             "data_members": movement.after.data_count(),
         }));
     }
+    if !beside.let_go.is_empty() {
+        let between = plan.last.as_ref().map_or(&plan.before, |last| &last.before);
+        stations.push(json!({
+            "kind": "let_go",
+            "from": between.to_string(),
+            "to": plan.after.to_string(),
+            "members": beside.let_go,
+        }));
+    }
     stations.extend(plan.last.as_ref().map(relabel_json));
-    // A mirror gets copies: that is a rebuild of the new members.
+    // A mirror gets copies, and a RAID-0 parity or copies: that is a rebuild of the new members.
     let new = plan
         .after
         .member_count
         .saturating_sub(plan.before.member_count);
-    if plan.after.organisation == Organisation::Raid1 && new > 0 {
+    let is_filled = plan.after.organisation == Organisation::Raid1
+        || plan.before.organisation.level() == Level::Raid0;
+    if is_filled && new > 0 {
         stations.push(json!({
             "kind": "fill",
             "from": plan.after.to_string(),

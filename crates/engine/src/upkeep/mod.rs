@@ -134,9 +134,7 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
 
     async fn work(&self) {
         self.book.begin();
-        if self.base.has_redundancy() {
-            let _ = self.array.commit_all().await;
-        }
+        let _ = self.array.commit_all().await;
         // In boxes: together they take hundreds of kilobytes, which nobody should have to hold on a stack.
         let bookkeeping = join(
             Box::pin(self.housekeeping()),
@@ -349,6 +347,7 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
             return Ok(());
         }
         if !self.base.has_redundancy() {
+            self.array.commit_all().await?; // what has just become so says it
             return self.intent.flush_members().await;
         }
         self.save_cursors().await?;

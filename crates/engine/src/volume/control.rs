@@ -328,6 +328,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.check_add(new, false).await
     }
 
+    /// Whether a device could become a member in a shape to come, in which there is redundancy; changes nothing.
+    ///
+    /// # Errors
+    /// As `add`.
+    pub async fn check_later_add(&self, new: &NewMember<D>) -> Result<(), ControlError> {
+        if self.base.is_read_only() {
+            return Err(ControlError::ReadOnly);
+        }
+        let _turn = self.array.entry_turn().await; // numbers are given in order
+        let (member, _) = self.reserve_place(new)?;
+        self.array.metadata_mut().withdraw_member(member);
+        Ok(())
+    }
+
     fn is_slot_empty(&self, slot: u16) -> bool {
         let state = self.array.state();
         slot < state.slot_count && state.active(slot).is_none() && state.rebuilding(slot).is_none()

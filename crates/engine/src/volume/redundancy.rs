@@ -60,6 +60,20 @@ pub enum Safety {
     Lost,
 }
 
+impl Safety {
+    /// What it comes to when so many more losses are survived, of as many as it is made for. `None`: data are lost.
+    #[must_use]
+    pub fn of(losses_left: Option<usize>, losses_designed: usize) -> Self {
+        match losses_left {
+            None => Self::Lost,
+            Some(_) if losses_designed == 0 => Self::Never,
+            Some(0) => Self::LastCopy,
+            Some(left) if left < losses_designed => Self::Reduced,
+            Some(_) => Self::Whole,
+        }
+    }
+}
+
 /// How safe the data of a volume are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redundancy {
@@ -102,13 +116,8 @@ impl Redundancy {
         };
         let worst = Worst::of(geometry, standings);
         let losses_left = losses_left_elsewhere.min(worst.losses_left);
-        let safety = match () {
-            () if is_lost || worst.is_lost => Safety::Lost,
-            () if losses_designed == 0 => Safety::Never,
-            () if losses_left == 0 => Safety::LastCopy,
-            () if losses_left < losses_designed => Safety::Reduced,
-            () => Safety::Whole,
-        };
+        let survived = (!is_lost && !worst.is_lost).then_some(losses_left);
+        let safety = Safety::of(survived, losses_designed);
         assert!(losses_left <= losses_designed, "nothing adds redundancy");
         Self {
             losses_left,

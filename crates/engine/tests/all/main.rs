@@ -29,6 +29,7 @@ mod hostile_reshapes_stay_in_bounds;
 mod hot_spares_take_over;
 mod jobs_suit_their_members;
 mod md_arrays_are_reshaped;
+mod md_arrays_become_stripes;
 mod md_arrays_get_another_name;
 mod md_arrays_use_more_of_their_members;
 mod md_reshapes_go_back;

@@ -10,7 +10,7 @@ use crate::reshapes::{
 };
 use plexum_block::wait::join;
 use plexum_engine::volume::Volume;
-use plexum_layout::{Level, Organisation, Raid5Layout};
+use plexum_layout::{Level, Organisation, Raid5Layout, Raid10Layout};
 use plexum_md::open::{OpenError, open_volume};
 use plexum_md::reshape::{Alteration, LogNow, Plan, Wish, plan, situation};
 
@@ -33,6 +33,7 @@ fn cases() -> Vec<Case> {
         ..grown(organisation, members, added, true)
     };
     let layout = Some("right-asymmetric");
+    let pairs = Organisation::Raid10(Raid10Layout::near(2));
     vec![
         grown(Organisation::Raid1, 2, 1, true),
         named(Organisation::Raid1, 3, 0, (Some(2), None, None, None)),
@@ -51,6 +52,13 @@ fn cases() -> Vec<Case> {
         ),
         named(LEFT_SYMMETRIC, 2, 0, (None, None, layout, Some(8192))),
         named(LEFT_SYMMETRIC, 2, 0, (None, Some(Level::Raid4), None, None)),
+        named(
+            Organisation::Raid1,
+            2,
+            0,
+            (None, Some(Level::Raid10), None, Some(8192)),
+        ),
+        named(pairs, 2, 0, (None, Some(Level::Raid1), None, None)),
     ]
 }
 

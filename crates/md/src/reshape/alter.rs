@@ -118,8 +118,14 @@ impl Found {
             self.close_ranks();
         }
         self.count_alike();
+        let events = self.newest().map(|newest| newest.events);
         for member in &mut self.examined {
             let superblock = &mut member.superblock;
+            // Who has left is not renamed with the others: what it says keeps it out.
+            let has_left = events.is_some_and(|events| !superblock.events.is_fresh_beside(events));
+            if has_left && superblock.role().slot().is_some() {
+                continue;
+            }
             match alteration {
                 Alteration::Relabel(change) => fields::relabel(superblock, change),
                 Alteration::TurnRound => fields::turn_round(superblock),

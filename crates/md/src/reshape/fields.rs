@@ -2,7 +2,7 @@
 //!
 //! Source: md-reshape.md section 3.
 
-use plexum_format::md::{Reshape, Role, Superblock};
+use plexum_format::md::{MdVersion, Reshape, Role, Superblock};
 use plexum_format::{SECTOR_BYTES, Slot};
 use plexum_layout::Organisation;
 
@@ -13,13 +13,33 @@ use plexum_engine::migrate::Direction;
 /// Another name for the same places of data: level, layout and number of slots change, nothing moves.
 pub(super) fn relabel(superblock: &mut Superblock, change: &Relabel) {
     let after = &change.after;
+    let strip_sectors = u64::from(after.strip_sectors.max(1));
+    match (superblock.level, after.organisation.md_level()) {
+        // A RAID-0 says what it uses of a member by the size of its data area; nobody has made copies agree.
+        (0, 1..) => {
+            superblock.component_sectors =
+                superblock.data_size_sectors / strip_sectors * strip_sectors;
+            superblock.resync_offset_sectors = None;
+        }
+        (1.., 0) => {
+            superblock.data_size_sectors = superblock.component_sectors;
+            superblock.component_sectors = 0;
+            superblock.bitmap_offset_sectors = None;
+        }
+        _ => {}
+    }
+    superblock.has_raid0_layout =
+        after.organisation.md_level() == 0 && superblock.version != MdVersion::V090;
     superblock.level = after.organisation.md_level();
     superblock.layout = after.organisation.md_layout();
     superblock.member_count = u32::from(after.member_count);
     superblock.strip_sectors = after.strip_sectors;
     for role in &mut superblock.roles {
-        if matches!(role, Role::Active(slot) if slot.0 >= after.member_count) {
-            *role = Role::Spare;
+        if let Role::Active(slot) = role {
+            *role = match change.slot_after(slot.0) {
+                Some(slot) => Role::Active(Slot(slot)),
+                None => Role::Spare,
+            };
         }
     }
     if superblock.role() == Role::Spare {

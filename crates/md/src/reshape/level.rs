@@ -8,8 +8,9 @@
 use plexum_format::md::{Reshape, Superblock};
 use plexum_layout::{Level, Organisation};
 
-use super::fields::{end, strike_out, turn_round};
-use super::shape::Shape;
+use super::fields::{end, relabel, strike_out, turn_round};
+use super::shape::{Relabel, Shape};
+use super::take_over::{as_many, near_two};
 use crate::assemble::Examined;
 
 /// The members with those that an interrupted update left one event behind brought to where the freshest is; event
@@ -126,6 +127,7 @@ fn level_with(own: &Superblock, newest: &Superblock) -> Option<Superblock> {
     {
         return None;
     }
+    take_over(&mut made, newest);
     made.level = newest.level;
     made.layout = newest.layout;
     made.has_raid0_layout = newest.has_raid0_layout;
@@ -139,6 +141,15 @@ fn level_with(own: &Superblock, newest: &Superblock) -> Option<Superblock> {
     }
     made.bitmap_offset_sectors = newest.bitmap_offset_sectors;
     Some(made)
+}
+
+/// Slots and sizes of a superblock as the relabel has made them that led to a RAID-0, or from one, where one has.
+fn take_over(made: &mut Superblock, newest: &Superblock) {
+    if let (Some(before), Some(after)) = (Shape::of(made), Shape::of(newest))
+        && (made.level == 0) != (newest.level == 0)
+    {
+        relabel(made, &Relabel { before, after });
+    }
 }
 
 /// What of a superblock a reshape changes, but for what is each member's own.
@@ -211,10 +222,18 @@ fn is_same_places(own: &Superblock, newest: &Superblock) -> bool {
         (Level::Raid5, Level::Raid6) => {
             strips && to.organisation.md_layout() % 16 == from.organisation.md_layout() % 16
         }
-        (Level::Raid4, Level::Raid5 | Level::Raid6) | (Level::Raid0, Level::Raid5) => {
-            strips && to.organisation.md_layout() == 5
+        (Level::Raid4, Level::Raid5 | Level::Raid6) => strips && to.organisation.md_layout() == 5,
+        (Level::Raid0, Level::Raid4 | Level::Raid5 | Level::Raid10) => {
+            let has_places = match to.organisation.level() {
+                Level::Raid5 => to.organisation.md_layout() == 5,
+                Level::Raid10 => to.organisation == near_two(),
+                _ => true,
+            };
+            strips && has_places && as_many(from, to.organisation.level()) == Some(to.member_count)
         }
-        (Level::Raid0, Level::Raid4) => strips,
+        (Level::Raid1, Level::Raid10) => {
+            to.organisation == near_two() && [from.member_count, to.member_count] == [2, 2]
+        }
         _ => false,
     };
     pair(&one, &other) || pair(&other, &one)

@@ -22,6 +22,7 @@ mod shape;
 mod situation;
 mod size;
 mod stations;
+mod take_over;
 #[cfg(test)]
 mod tests;
 

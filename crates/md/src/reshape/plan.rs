@@ -12,6 +12,7 @@ use plexum_layout::Level;
 use super::shape::{Relabel, Shape};
 use super::situation::{PlanError, Room, Situation, Wish, refuse};
 use super::stations::{first_station, last_station, wished};
+use super::take_over::check_plain;
 use plexum_engine::migrate::{Direction, Window, WindowSpec};
 
 /// Sectors that a stripe log needs before the data, its header and the bytes that it spares included (L1).
@@ -67,12 +68,14 @@ pub struct Plan {
 pub fn plan(now: &Situation, wish: &Wish) -> Result<Plan, PlanError> {
     let before = now.shape;
     let after = wished(now, wish)?;
-    check_complete(now, &after)?;
     if before == after {
+        check_complete(now, &after, None)?;
         return refuse(format!("it is {before} already"), None);
     }
     let (first, from) = first_station(&before, &after)?;
     let (last, to) = last_station(&from, &after)?;
+    check_complete(now, &after, last.as_ref().filter(|_| from == to))?;
+    check_plain(now, &to, &after)?;
     check_strips(now, &to)?;
     let size = |shape: &Shape| {
         let geometry = shape.geometry(now.component_sectors);
@@ -91,6 +94,13 @@ pub fn plan(now: &Situation, wish: &Wish) -> Result<Plan, PlanError> {
         true => None,
         false => Some(movement(now, &from, &to)?),
     };
+    // Whom a relabel lets go of may be gone before.
+    let needed = match &last {
+        Some(last) if movement.is_none() && last.after.level() == Level::Raid0 => {
+            after.member_count
+        }
+        _ => to.member_count.max(after.member_count),
+    };
     let shift = movement
         .as_ref()
         .map_or(0, |movement| i64::from(movement.shift_sectors));
@@ -100,10 +110,7 @@ pub fn plan(now: &Situation, wish: &Wish) -> Result<Plan, PlanError> {
         .map(|room| room.front_sectors.saturating_add_signed(shift))
         .min();
     Ok(Plan {
-        lacking_members: to
-            .member_count
-            .max(after.member_count)
-            .saturating_sub(now.member_count),
+        lacking_members: needed.saturating_sub(now.member_count),
         has_room_for_log: after.organisation.level().has_parity()
             && room.is_some_and(|room| room >= LOG_ROOM_SECTORS),
         before,
@@ -117,9 +124,15 @@ pub fn plan(now: &Situation, wish: &Wish) -> Result<Plan, PlanError> {
     })
 }
 
-/// A mirror that lacks members may get fewer slots; everything else adds no redundancy that is not there.
-fn check_complete(now: &Situation, after: &Shape) -> Result<(), PlanError> {
-    let (before, complete) = (now.shape, now.complete_count);
+/// A mirror that lacks members may get fewer slots, and who is let go of by `last`, which comes at once, may be gone;
+/// everything else adds no redundancy that is not there.
+fn check_complete(now: &Situation, after: &Shape, last: Option<&Relabel>) -> Result<(), PlanError> {
+    let (before, complete) = (now.shape, now.complete_count());
+    let are_let_go = last.and_then(|last| last.let_go(&now.missing_slots));
+    // A stripe log is not taken away while a member is missing.
+    if are_let_go.is_some() && (now.missing_slots.is_empty() || !now.has_log) {
+        return Ok(());
+    }
     let is_mirror = |shape: &Shape| shape.organisation.level() == Level::Raid1;
     let is_smaller = is_mirror(&before) && is_mirror(after) && after.member_count <= complete;
     if complete == before.member_count || is_smaller {

@@ -6,7 +6,9 @@ use std::fmt;
 
 use plexum_format::SECTOR_BYTES;
 use plexum_format::md::Superblock;
-use plexum_layout::{Geometry, GeometrySpec, Level, Organisation, Raid5Layout, Raid6Layout};
+use plexum_layout::{
+    Geometry, GeometrySpec, Level, Organisation, Raid0Layout, Raid5Layout, Raid6Layout,
+};
 
 /// How an array is laid out, as its superblocks say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +25,11 @@ impl Shape {
     /// That of an array without a reshape under way, or before the one that is. `None`: no shape that a reshape knows.
     #[must_use]
     pub fn of(superblock: &Superblock) -> Option<Self> {
-        let organisation = Organisation::from_md(superblock.level, superblock.layout).ok()?;
+        let organisation = match (superblock.level, superblock.layout) {
+            // Older kernels have not said which: it is the same where members are even, and no other one is changed.
+            (0, 0) => Organisation::Raid0(Raid0Layout::Original),
+            (level, layout) => Organisation::from_md(level, layout).ok()?,
+        };
         let change = superblock
             .reshape
             .map_or(0, |reshape| reshape.member_count_change);

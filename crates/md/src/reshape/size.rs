@@ -101,11 +101,11 @@ fn check_size(now: &Situation) -> Result<(), PlanError> {
             Some("larger members of it are a new volume: create it, and copy"),
         );
     }
-    if now.complete_count < shape.member_count {
+    if !now.missing_slots.is_empty() {
         return refuse(
             format!(
                 "{} of its members are missing or being filled",
-                shape.member_count - now.complete_count
+                now.missing_slots.len()
             ),
             Some("replace what is missing first: what is new could not be made to agree"),
         );

@@ -7,6 +7,7 @@ use plexum_layout::{Level, Organisation, Raid5Layout};
 
 use super::shape::{Relabel, Shape, with_q};
 use super::situation::{PlanError, Situation, Wish, refuse};
+use super::take_over::{PARITY_LAST, as_many, before_plain, is_take_over, near_two, take_over};
 
 /// Bytes of a strip where there was none and nobody asks for one, when they divide what is used of each member.
 const STRIP_BYTES: u64 = 64 << 10;
@@ -26,12 +27,10 @@ pub(super) fn wished(now: &Situation, wish: &Wish) -> Result<Shape, PlanError> {
         })?,
         None => same_layout(before.organisation, level)?,
     };
-    let more = i32::from(level == Level::Raid6) - i32::from(was == Level::Raid6);
-    let as_many = match (was, level) {
-        (Level::Raid4 | Level::Raid5, Level::Raid1) => 2,
-        _ => i32::from(before.member_count) + more,
+    let member_count = match wish.member_count {
+        Some(count) => i32::from(count),
+        None => members_of(before, level),
     };
-    let member_count = wish.member_count.map_or(as_many, i32::from);
     let strip_sectors = match wish.strip_bytes {
         _ if level == Level::Raid1 => 0,
         None if was == Level::Raid1 => first_strip(now.component_sectors),
@@ -61,17 +60,45 @@ pub(super) fn wished(now: &Situation, wish: &Wish) -> Result<Shape, PlanError> {
     Ok(shape)
 }
 
+/// Members that an array of a level has where nobody says so.
+fn members_of(before: &Shape, level: Level) -> i32 {
+    let was = before.level();
+    let more = i32::from(level == Level::Raid6) - i32::from(was == Level::Raid6);
+    match (was, level) {
+        (Level::Raid4 | Level::Raid5, Level::Raid1) => 2,
+        _ => match as_many(before, level) {
+            Some(count) => i32::from(count),
+            None => i32::from(before.member_count) + more,
+        },
+    }
+}
+
 /// Levels that md can turn into each other in place, at least by way of another one.
 fn check_levels(before: &Shape, level: Level) -> Result<(), PlanError> {
-    let was = before.organisation.level();
+    let was = before.level();
+    if is_take_over(was, level) {
+        return Ok(());
+    }
     let has_place = |level: Level| level.has_parity() || level == Level::Raid1;
-    if !has_place(was) || !has_place(level) {
-        return refuse(
+    match (was, level) {
+        (Level::Raid4 | Level::Raid5, Level::Raid0) => Ok(()),
+        (Level::Raid0, Level::Raid6) => refuse(
+            format!("{was} becomes {level} by way of a raid5"),
+            Some("first:   plexum grow VOLUME --level 5 --add MEMBER"),
+        ),
+        (Level::Raid6, Level::Raid0) => refuse(
+            format!("{was} becomes {level} by way of a raid5"),
+            Some("first:   plexum grow VOLUME --level 5"),
+        ),
+        (Level::Raid10, Level::Raid4 | Level::Raid5)
+        | (Level::Raid4 | Level::Raid5, Level::Raid10) => refuse(
+            format!("{was} becomes {level} by way of a raid0, which has no redundancy"),
+            Some("first, with a backup at hand:   plexum grow VOLUME --level 0"),
+        ),
+        _ if !has_place(was) || !has_place(level) => refuse(
             format!("{was} does not become {level} in place yet"),
             Some("a copy does it: create the new array, and \"plexum convert\" or copy the data"),
-        );
-    }
-    match (was, level) {
+        ),
         (Level::Raid1, Level::Raid6) => refuse(
             format!("{was} becomes {level} by way of a raid5"),
             Some("first:   plexum grow VOLUME --level 5 --members 3, with a third member"),
@@ -101,7 +128,7 @@ fn same_layout(before: Organisation, level: Level) -> Result<Organisation, PlanE
         return Ok(before);
     }
     let number = match before {
-        Organisation::Raid4 => Raid5Layout::ParityLast as u32,
+        Organisation::Raid4 | Organisation::Raid0(_) => Raid5Layout::ParityLast as u32,
         Organisation::Raid5(layout) => layout as u32,
         Organisation::Raid6(layout) => match layout as u32 {
             number @ (0..=5) => number,
@@ -112,6 +139,8 @@ fn same_layout(before: Organisation, level: Level) -> Result<Organisation, PlanE
     };
     let number = match level {
         Level::Raid4 | Level::Raid1 => 0,
+        Level::Raid0 => 1,
+        Level::Raid10 => near_two().md_layout(),
         _ => number,
     };
     Organisation::from_md(level.md_number(), number).map_err(|error| PlanError {
@@ -132,6 +161,8 @@ pub(super) fn first_station(
         ..*after
     };
     let relabelled = match (from, to) {
+        (Level::Raid10, Level::Raid0) => return Ok((None, *before)),
+        (from, to) if is_take_over(from, to) => take_over(before, after)?,
         (Level::Raid1, Level::Raid1) => *after,
         (Level::Raid1, Level::Raid4 | Level::Raid5) => as_pair,
         (Level::Raid4 | Level::Raid5, Level::Raid4 | Level::Raid5)
@@ -140,7 +171,7 @@ pub(super) fn first_station(
             as_pair
         }
         (Level::Raid4, Level::Raid5) => Shape {
-            organisation: Organisation::Raid5(Raid5Layout::ParityLast),
+            organisation: PARITY_LAST,
             ..*before
         },
         (Level::Raid4 | Level::Raid5, Level::Raid6) => Shape {
@@ -163,6 +194,11 @@ pub(super) fn last_station(
     after: &Shape,
 ) -> Result<(Option<Relabel>, Shape), PlanError> {
     let before = match (from.organisation.level(), after.organisation.level()) {
+        (Level::Raid4 | Level::Raid5, Level::Raid0) => before_plain(from, after),
+        (Level::Raid10, Level::Raid0) => {
+            take_over(from, after)?;
+            *from
+        }
         (Level::Raid4 | Level::Raid5, Level::Raid1) => Shape {
             member_count: 2,
             ..*from
@@ -173,7 +209,7 @@ pub(super) fn last_station(
             ..*after
         },
         (Level::Raid5, Level::Raid4) => Shape {
-            organisation: Organisation::Raid5(Raid5Layout::ParityLast),
+            organisation: PARITY_LAST,
             ..*after
         },
         _ => return Ok((None, *after)),

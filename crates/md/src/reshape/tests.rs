@@ -2,7 +2,7 @@
 
 use super::*;
 use plexum_engine::migrate::Direction;
-use plexum_layout::{Level, Organisation, Raid5Layout, Raid6Layout};
+use plexum_layout::{Level, Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout};
 
 const LEFT_SYMMETRIC: Organisation = Organisation::Raid5(Raid5Layout::LeftSymmetric);
 const ROOM: Room = Room {
@@ -20,7 +20,8 @@ fn situation(organisation: Organisation, members: u16, spares: u16, room: Room) 
         component_sectors: 128 * 1024,
         rooms: vec![room; usize::from(members + spares)],
         member_count: members + spares,
-        complete_count: members,
+        missing_slots: Vec::new(),
+        says_data_size: true,
         has_log: false,
     }
 }
@@ -189,4 +190,137 @@ fn what_cannot_be_is_refused_with_the_number_that_is_missing() {
     let mut odd = situation(LEFT_SYMMETRIC, 4, 0, ROOM);
     odd.component_sectors = 128 * 3;
     assert!(refusal(&odd, &strip(128 << 10)).contains("64 KiB are left over"));
+}
+
+const RAID0: Organisation = Organisation::Raid0(Raid0Layout::Original);
+const PARITY_LAST: Organisation = Organisation::Raid5(Raid5Layout::ParityLast);
+
+fn to(level: Level) -> Wish {
+    wish(None, Some(level))
+}
+
+#[test]
+fn a_raid0_is_the_data_of_a_level_with_parity_or_copies_that_is_called_so_at_once() {
+    let near = Organisation::Raid10(Raid10Layout::near(2));
+    for (level, organisation, members) in [
+        (Level::Raid4, Organisation::Raid4, 4),
+        (Level::Raid5, PARITY_LAST, 4),
+        (Level::Raid10, near, 6),
+    ] {
+        let plan = plan(&situation(RAID0, 3, 0, ROOM), &to(level)).unwrap();
+        assert_eq!((&plan.movement, &plan.last), (&None, &None), "{level}");
+        assert_eq!(plan.after.organisation, organisation);
+        assert_eq!(plan.after.member_count, members);
+        assert_eq!(plan.first.clone().unwrap().after, plan.after);
+        assert_eq!(plan.lacking_members, members - 3, "{level}");
+        assert_eq!(plan.before_bytes, plan.after_bytes, "{level}");
+    }
+}
+
+#[test]
+fn what_else_is_wished_of_a_raid0_comes_when_its_parity_is_there() {
+    let now = situation(RAID0, 3, 2, ROOM);
+    let first = "at first, where nothing moves";
+    assert!(refusal(&now, &wish(Some(5), Some(Level::Raid5))).contains(first));
+    let layout = Wish {
+        layout: Some("left-symmetric".to_owned()),
+        ..to(Level::Raid5)
+    };
+    assert!(refusal(&now, &layout).contains(first));
+    let strip = Wish {
+        strip_bytes: Some(128 << 10),
+        ..to(Level::Raid10)
+    };
+    assert!(refusal(&now, &strip).contains(first));
+    assert!(refusal(&now, &to(Level::Raid6)).contains("by way of a raid5"));
+    assert!(refusal(&now, &to(Level::Raid1)).contains("does not become raid1"));
+}
+
+#[test]
+fn whoever_has_redundancy_alone_is_let_go_of_before_an_array_is_called_raid0() {
+    let near = Organisation::Raid10(Raid10Layout::near(2));
+    for (organisation, members, let_go) in [
+        (PARITY_LAST, 4, vec![3]),
+        (Organisation::Raid4, 3, vec![2]),
+        (near, 4, vec![1, 3]),
+    ] {
+        let plan = plan(
+            &situation(organisation, members, 0, ROOM),
+            &to(Level::Raid0),
+        )
+        .unwrap();
+        assert_eq!((&plan.first, &plan.movement), (&None, &None));
+        assert_eq!(plan.before_bytes, plan.after_bytes);
+        let last = plan.last.unwrap();
+        assert_eq!(last.let_go(&[]), Some(let_go), "{organisation:?}");
+        assert_eq!(last.let_go(&[0, 1]), None, "a slot of its data is missing");
+    }
+    let change = |now: &Situation| plan(now, &to(Level::Raid0)).unwrap().last.unwrap();
+    let pairs = change(&situation(near, 4, 0, ROOM));
+    assert_eq!(
+        pairs.let_go(&[2]),
+        Some(vec![1, 2]),
+        "the copy that is there stays"
+    );
+}
+
+#[test]
+fn rows_of_another_layout_move_before_an_array_is_called_raid0() {
+    let plan = plan(&situation(LEFT_SYMMETRIC, 4, 0, ROOM), &to(Level::Raid0)).unwrap();
+    assert_eq!(moved(&plan).after.organisation, PARITY_LAST);
+    assert_eq!(moved(&plan).after.member_count, 4);
+    let last = plan.last.clone().unwrap();
+    assert_eq!(last.before, moved(&plan).after);
+    assert_eq!(
+        (last.after.organisation, last.after.member_count),
+        (RAID0, 3)
+    );
+}
+
+#[test]
+fn who_is_let_go_of_may_be_missing_and_nobody_else() {
+    let mut now = situation(PARITY_LAST, 4, 0, ROOM);
+    (now.missing_slots, now.member_count) = (vec![3], 3);
+    assert_eq!(plan(&now, &to(Level::Raid0)).unwrap().lacking_members, 0);
+    now.has_log = true;
+    let text = refusal(&now, &to(Level::Raid0));
+    assert!(text.contains("missing"), "its log stays as long: {text}");
+    now.has_log = false;
+    now.missing_slots = vec![1];
+    assert!(refusal(&now, &to(Level::Raid0)).contains("missing"));
+    now = situation(LEFT_SYMMETRIC, 4, 0, ROOM);
+    (now.missing_slots, now.member_count) = (vec![3], 3);
+    assert!(
+        refusal(&now, &to(Level::Raid0)).contains("missing"),
+        "rows move first"
+    );
+}
+
+#[test]
+fn a_raid0_has_no_spares_and_says_how_much_it_uses_of_each_member() {
+    let now = situation(PARITY_LAST, 4, 1, ROOM);
+    assert!(refusal(&now, &to(Level::Raid0)).contains("no spares"));
+    let mut old = situation(PARITY_LAST, 4, 0, ROOM);
+    old.says_data_size = false;
+    assert!(refusal(&old, &to(Level::Raid0)).contains("0.90"));
+    let six = situation(Organisation::Raid6(Raid6Layout::LeftSymmetric), 5, 0, ROOM);
+    assert!(refusal(&six, &to(Level::Raid0)).contains("by way of a raid5"));
+}
+
+#[test]
+fn two_copies_are_a_raid1_and_a_raid10() {
+    let near = Organisation::Raid10(Raid10Layout::near(2));
+    let mut mirror = situation(Organisation::Raid1, 2, 0, ROOM);
+    mirror.shape.strip_sectors = 0;
+    let up = plan(&mirror, &to(Level::Raid10)).unwrap();
+    assert_eq!((up.after.organisation, up.after.member_count), (near, 2));
+    assert_eq!((&up.movement, up.before_bytes), (&None, up.after_bytes));
+    let down = plan(&situation(near, 2, 0, ROOM), &to(Level::Raid1)).unwrap();
+    assert_eq!(down.after, mirror.shape);
+    for count in [3, 4] {
+        let text = refusal(&situation(near, count, 0, ROOM), &to(Level::Raid1));
+        assert!(text.contains("two members"), "{text}");
+    }
+    let odd = refusal(&situation(near, 5, 0, ROOM), &to(Level::Raid0));
+    assert!(odd.contains("even number"), "{odd}");
 }
