@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Stat};
 
@@ -170,8 +171,14 @@ fn locked_behind(stat: &Stat) -> Option<String> {
     ))
 }
 
+/// How long a child may take from its fork to its program. On a machine with much to do it waits for its turn.
+const START: Duration = Duration::from_secs(1);
+
 /// Another process that has the file open for writing, as far as this one may see. It takes some milliseconds: for
 /// members that are about to be overwritten, not for each opening.
+///
+/// A child of this process has a copy of every open file until its own program runs. It would be taken for a user of a
+/// file that this process has closed meanwhile, so its program is waited for, at most a second.
 #[must_use]
 pub fn writer(path: &Path) -> Option<u32> {
     let file = FileNumber::at(path).filter(|_| path.is_file())?;
@@ -179,18 +186,37 @@ pub fn writer(path: &Path) -> Option<u32> {
     let mounts = Mounts::look();
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let waits_until = Instant::now() + START;
     pids.filter(|pid| *pid != own).find(|pid| {
-        let fds = fs::read_dir(format!("/proc/{pid}/fd"))
-            .into_iter()
-            .flatten();
-        fds.flatten().any(|fd| {
-            let opened = fs::read_link(fd.path());
-            if !opened.is_ok_and(|opened| mounts.may_lead(&opened, file)) {
-                return false;
+        while has_for_writing(*pid, file, &mounts) {
+            if !is_starting(*pid) || Instant::now() >= waits_until {
+                return true;
             }
-            FileNumber::at(&fd.path()) == Some(file) && is_for_writing(*pid, &fd.file_name())
-        })
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
     })
+}
+
+fn has_for_writing(pid: u32, file: FileNumber, mounts: &Mounts) -> bool {
+    let fds = fs::read_dir(format!("/proc/{pid}/fd"));
+    fds.into_iter().flatten().flatten().any(|fd| {
+        let opened = fs::read_link(fd.path());
+        if !opened.is_ok_and(|opened| mounts.may_lead(&opened, file)) {
+            return false;
+        }
+        FileNumber::at(&fd.path()) == Some(file) && is_for_writing(pid, &fd.file_name())
+    })
+}
+
+/// Whether a process is a child of this one that has this one's program, as it has between its fork and its exec. A
+/// child that runs the same program for good looks the same.
+fn is_starting(pid: u32) -> bool {
+    let program = |of: &str| fs::read_link(format!("/proc/{of}/exe")).ok();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    let parent = parent.and_then(|parent| parent.trim().parse().ok());
+    parent == Some(std::process::id()) && program(&pid.to_string()) == program("self")
 }
 
 /// The line `flags:` of fdinfo is octal; its last two bits are the access mode, 0 for reading alone.
@@ -285,5 +311,28 @@ mod tests {
             drop(child.stdin.take());
             child.wait().expect("it ends");
         }
+    }
+
+    #[test]
+    fn a_child_that_is_being_started_does_not_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("member");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        // The kernel copies the words before it closes what the child is not to have.
+        let words = vec!["x".repeat(100_000); 12];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let status = std::process::Command::new("true").args(&words).status();
+                    assert!(status.expect("a program").success());
+                }
+            });
+            let found = (0..300).find_map(|_| {
+                fs::write(&file, "x").expect("a file");
+                writer(&file)
+            });
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(found, None, "nobody but this process wrote to it");
+        });
     }
 }
