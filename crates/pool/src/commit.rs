@@ -48,7 +48,7 @@ impl<D: Device> WritablePool<D> {
     /// The last transaction group that is on the members.
     #[must_use]
     pub fn txg(&self) -> u64 {
-        self.txg
+        self.txg - self.skipped_txgs
     }
 
     /// Bytes, parity included, that users may still take.
@@ -73,7 +73,13 @@ impl<D: Device> WritablePool<D> {
         !is_recorded && !self.bug.is(Mutant::LossNotRecorded)
     }
 
-    /// Why nothing is written any more.
+    /// Why nothing is written any more: a commit failed, and how far it got nobody knows. `None`: it goes on.
+    #[must_use]
+    pub fn why_frozen(&self) -> Option<&str> {
+        self.frozen.as_deref()
+    }
+
+    /// Refuses when nothing is written any more.
     pub(crate) fn check_frozen(&self) -> Result<(), PoolError> {
         match &self.frozen {
             None => Ok(()),
@@ -181,6 +187,7 @@ impl<D: Device> WritablePool<D> {
             let is_rooted = self.write_root(&root, losses).await?;
             self.space.committed()?;
             self.txg = txg;
+            self.skipped_txgs = 0;
             if is_rooted {
                 self.recorded_losses = losses;
             }

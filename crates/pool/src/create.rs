@@ -188,6 +188,7 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg: FIRST_TXG - 1,
             frozen: None,
+            skipped_txgs: 0,
             bug: DeliberateBug::NONE,
             unsettled: None,
             recorded_losses: 0,

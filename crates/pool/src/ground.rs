@@ -3,6 +3,8 @@
 //! Invariants:
 //! - a block is written to every member of its plex that has a part of it, but for those that are out; a member that
 //!   cannot be written is out from then on, as long as its plex can spare it, and the caller learns of it;
+//! - what is written to a member is written to its successor, too, when it has one;
+//! - a successor is not read, and when it fails it is the replacement that ends;
 //! - a block is not read from a member that missed its transaction group;
 //! - a write never leaves the member, nor the data area of the plex.
 
@@ -21,6 +23,7 @@ use plexum_layout::RaidzGeometry;
 use plexum_zfs::{Missed, stripe_columns};
 
 use crate::error::PoolError;
+use crate::mutant::{DeliberateBug, Mutant};
 use crate::numbers::FIRST_TXG;
 
 /// Longest write to a member: what is adjacent is joined up to this.
@@ -42,6 +45,8 @@ pub struct Leaf<D> {
     pub out: RefCell<Option<String>>,
     /// The first transaction group that it missed, when it is out.
     pub out_since: Cell<u64>,
+    /// Who is being given everything to take its place.
+    pub successor: Option<Box<Leaf<D>>>,
 }
 
 impl<D> Leaf<D> {
@@ -55,6 +60,7 @@ impl<D> Leaf<D> {
             missed: Missed::default(),
             out: RefCell::new(None),
             out_since: Cell::new(0),
+            successor: None,
         }
     }
 
@@ -68,6 +74,7 @@ impl<D> Leaf<D> {
             missed: Missed::default(),
             out: RefCell::new(Some("it is missing".into())),
             out_since: Cell::new(0),
+            successor: None,
         }
     }
 
@@ -78,9 +85,25 @@ impl<D> Leaf<D> {
         self.missed.add(since_txg..u64::MAX);
     }
 
+    /// A successor that cannot be written is none any more.
+    fn fail(&self, error: IoError) {
+        *self.out.borrow_mut() = Some(error.to_string());
+    }
+
     /// Whether it is written.
     pub fn is_in(&self) -> bool {
         self.out.borrow().is_none()
+    }
+
+    /// Its device, when it is written.
+    fn written(&self) -> Option<&Rc<D>> {
+        self.device.as_ref().filter(|_| self.is_in())
+    }
+
+    /// Its successor with its device, when that is written.
+    fn coming(&self) -> Option<(&Leaf<D>, &Rc<D>)> {
+        let coming = self.successor.as_deref()?;
+        Some((coming, coming.written()?))
     }
 
     /// Size of the member.
@@ -243,15 +266,28 @@ pub(crate) struct Ground<D> {
     /// Members that were written since they were flushed.
     unflushed: RefCell<BTreeSet<(u32, usize)>>,
     buffers: BufPool,
+    pub bug: DeliberateBug,
 }
 
 /// Makes the configuration for a member of a plex.
 type LabelOf<'a, D> = &'a dyn Fn(u32, &Leaf<D>) -> Result<NvList, PoolError>;
 
+/// Who of a slot is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Whom {
+    /// The member, and its successor when it has one.
+    Both,
+    /// The successor, which is given what the member has.
+    Successor,
+}
+
+/// What is adjacent on a member, by its offset.
+type Runs = BTreeMap<u64, Vec<u8>>;
+
 /// Blocks that are to be written, by plex, slot and offset on the member.
 #[derive(Default)]
 pub(crate) struct Writes {
-    runs: BTreeMap<(u32, usize), BTreeMap<u64, Vec<u8>>>,
+    runs: BTreeMap<(u32, usize, Whom), Runs>,
     held_bytes: usize,
 }
 
@@ -272,6 +308,7 @@ impl<D: Device> Ground<D> {
             txg: Cell::new(0),
             unflushed: RefCell::default(),
             buffers: buffers.clone(),
+            bug: DeliberateBug::NONE,
         }
     }
 
@@ -284,16 +321,23 @@ impl<D: Device> Ground<D> {
     pub fn put(&self, writes: &mut Writes, copy: &Dva, block: &[u8]) -> Result<(), PoolError> {
         let plex = self.plex(copy.plex_id)?;
         for (slot, offset, bytes) in plex.parts(copy.offset_bytes, block)? {
-            self.put_part(writes, (plex.id, slot), (offset, &bytes));
+            self.put_part(writes, (plex.id, slot, Whom::Both), (offset, &bytes));
         }
         Ok(())
     }
 
-    /// Notes the part of a block on one member: plex and slot, offset and bytes.
-    pub fn put_part(&self, writes: &mut Writes, place: (u32, usize), part: (u64, &[u8])) {
+    /// Notes the part of a block on one member: where it is, offset and bytes.
+    pub fn put_part(&self, writes: &mut Writes, place: (u32, usize, Whom), part: (u64, &[u8])) {
         let (offset, bytes) = part;
         writes.held_bytes += bytes.len();
         let runs = writes.runs.entry(place).or_default();
+        // A block that is shared is met more than once: what is noted behind it stays.
+        if let Some(run) = runs.get_mut(&offset)
+            && let Some(part) = run.get_mut(..bytes.len())
+        {
+            part.copy_from_slice(bytes);
+            return;
+        }
         let adjacent = runs.range_mut(..offset).next_back();
         if let Some((start, run)) = adjacent
             && start + run.len() as u64 == offset
@@ -309,15 +353,21 @@ impl<D: Device> Ground<D> {
     pub async fn write_out(&self, writes: &mut Writes) -> Result<(), PoolError> {
         let writes = std::mem::take(writes);
         let mut jobs = Vec::new();
-        for ((plex_id, slot), runs) in writes.runs {
+        for ((plex_id, slot, whom), runs) in writes.runs {
             let plex = self.plex(plex_id)?;
             jobs.push(async move {
                 let leaf = &plex.leaves[slot];
-                let Some(device) = leaf.device.as_ref().filter(|_| leaf.is_in()) else {
+                let is_skipped = whom == Whom::Both && self.bug.is(Mutant::SuccessorSkipped);
+                if let Some((coming, device)) = leaf.coming().filter(|_| !is_skipped) {
+                    self.unflushed.borrow_mut().insert((plex_id, slot));
+                    let written = self.write_runs(coming, device, &runs).await;
+                    written.unwrap_or_else(|error| coming.fail(error));
+                }
+                let Some(device) = leaf.written().filter(|_| whom == Whom::Both) else {
                     return Ok(());
                 };
                 self.unflushed.borrow_mut().insert((plex_id, slot));
-                let result = self.write_runs(leaf, device, runs).await;
+                let result = self.write_runs(leaf, device, &runs).await;
                 result.or_else(|error| self.lose(plex, leaf, error))
             });
         }
@@ -336,19 +386,14 @@ impl<D: Device> Ground<D> {
         Ok(())
     }
 
-    async fn write_runs(
-        &self,
-        leaf: &Leaf<D>,
-        device: &Rc<D>,
-        runs: BTreeMap<u64, Vec<u8>>,
-    ) -> Result<(), IoError> {
+    async fn write_runs(&self, leaf: &Leaf<D>, device: &Rc<D>, runs: &Runs) -> Result<(), IoError> {
         let end = leaf.place.end - 2 * LABEL_BYTES as u64;
         for (offset, bytes) in runs {
             let at = leaf.place.start + DATA_OFFSET_BYTES + offset;
             if at + bytes.len() as u64 > end {
                 return Err(IoError::OutOfRange);
             }
-            let buf = self.buffers.copy_of(&bytes).freeze();
+            let buf = self.buffers.copy_of(bytes).freeze();
             device.write(at, buf, Fua::No).await?;
         }
         Ok(())
@@ -372,7 +417,11 @@ impl<D: Device> Ground<D> {
             let plex = self.plex(plex_id)?;
             jobs.push(async move {
                 let leaf = &plex.leaves[slot];
-                let Some(device) = leaf.device.as_ref().filter(|_| leaf.is_in()) else {
+                if let Some((coming, device)) = leaf.coming() {
+                    let flushed = device.flush().await;
+                    flushed.unwrap_or_else(|error| coming.fail(error));
+                }
+                let Some(device) = leaf.written() else {
                     return Ok(());
                 };
                 let result = device.flush().await;
@@ -422,15 +471,24 @@ impl<D: Device> Ground<D> {
 
     /// The same of one member.
     pub async fn clear_ring(&self, plex: &PlexGround<D>, leaf: &Leaf<D>) -> Result<(), PoolError> {
+        let cleared = self.clear_old(leaf).await;
+        cleared.or_else(|error| self.lose(plex, leaf, error))
+    }
+
+    /// The same of a member that may be none of a plex yet.
+    pub async fn clear_old(&self, leaf: &Leaf<D>) -> Result<(), IoError> {
+        let Some(device) = leaf.written() else {
+            return Ok(());
+        };
         for offset in label_offsets(leaf.size_bytes()) {
             let zeroes = vec![0; LABEL_BYTES - RING_OFFSET];
-            self.write((plex, leaf), offset + RING_OFFSET as u64, &zeroes)
+            self.write_at((leaf, device), offset + RING_OFFSET as u64, &zeroes)
                 .await?;
         }
         let end = leaf.size_bytes() / LABEL_BYTES as u64 * LABEL_BYTES as u64;
         let rest = leaf.size_bytes() - end;
         if rest > 0 {
-            self.write((plex, leaf), end, &vec![0; rest as usize])
+            self.write_at((leaf, device), end, &vec![0; rest as usize])
                 .await?;
         }
         Ok(())
@@ -463,13 +521,22 @@ impl<D: Device> Ground<D> {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), PoolError> {
-        let Some(device) = leaf.device.as_ref().filter(|_| leaf.is_in()) else {
+        let Some(device) = leaf.written() else {
             return Ok(());
         };
+        let result = self.write_at((leaf, device), offset, bytes).await;
+        result.or_else(|error| self.lose(plex, leaf, error))
+    }
+
+    async fn write_at(
+        &self,
+        (leaf, device): (&Leaf<D>, &Rc<D>),
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), IoError> {
         let at = leaf.place.start + offset;
         let buf = self.buffers.copy_of(bytes).freeze();
-        let result = device.write(at, buf, Fua::No).await;
-        result.or_else(|error| self.lose(plex, leaf, error))
+        device.write(at, buf, Fua::No).await
     }
 }
 

@@ -6,16 +6,19 @@
 //! - what waits for a commit never takes more memory than the limit: a write that would exceed it commits first;
 //! - while [`LivePool::commit_in_time`] runs, nothing waits for a root for longer than its limit, in an intent log or
 //!   not: so an importer has little to replay, and who never flushes loses little;
-//! - requests have the pool one after another.
+//! - requests have the pool one after another;
+//! - a volume that is open stays what it is: it is not destroyed, rolled back, renamed or made smaller.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_block::clock::Clock;
+use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Device, IoError};
 use plexum_block::wait::{Mutex, Signal, first, yield_once};
+use plexum_zfs::{MemberState, PoolReport};
 
 use crate::error::PoolError;
 use crate::log::Logged;
@@ -31,7 +34,9 @@ const BLOCKS_AT_ONCE: usize = 16;
 pub struct LivePool<D, C> {
     pool: RefCell<Option<WritablePool<D>>>,
     turn: Mutex,
-    clock: C,
+    /// Who walks over the blocks: one at a time.
+    pub(crate) upkeep_turn: Mutex,
+    pub(crate) clock: C,
     pending_bytes_max: u64,
     /// Changes that were taken, and those of them that are durable.
     taken: Cell<u64>,
@@ -44,17 +49,45 @@ pub struct LivePool<D, C> {
     changed: Signal,
     /// The members as they were at the last commit.
     members: RefCell<Vec<MemberInfo>>,
+    /// How it is put together.
+    report: RefCell<Option<Rc<PoolReport>>>,
+    /// Why nothing is written any more.
+    frozen: RefCell<Option<String>>,
+    /// Volumes that are open, by the number of their data set, and how often.
+    open: RefCell<BTreeMap<u64, usize>>,
+    /// The walk over the blocks that is on its way.
+    walking: RefCell<Option<Walking>>,
+}
+
+/// A walk over the blocks that is on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Walking {
+    /// What it does.
+    pub task: Task,
+    /// What it has done.
+    pub report: UpkeepReport,
+    /// Bytes of all blocks, about, as stored in one copy. Members that missed something need not all of them.
+    pub total_bytes: u64,
+    /// When it began.
+    pub began: Moment,
 }
 
 /// The pool while a request has it; it goes back whatever happens to the request.
 struct Borrowed<'a, D> {
     pool: Option<WritablePool<D>>,
     home: &'a RefCell<Option<WritablePool<D>>>,
+    frozen: &'a RefCell<Option<String>>,
 }
 
 impl<D> Drop for Borrowed<'_, D> {
     fn drop(&mut self) {
-        *self.home.borrow_mut() = self.pool.take();
+        let pool = self.pool.take();
+        if let Some(reason) = pool.as_ref().and_then(|pool| pool.frozen.as_ref()) {
+            self.frozen
+                .borrow_mut()
+                .get_or_insert_with(|| reason.clone());
+        }
+        *self.home.borrow_mut() = pool;
     }
 }
 
@@ -63,8 +96,10 @@ impl<D: Device, C: Clock> LivePool<D, C> {
     pub fn new(pool: WritablePool<D>, clock: C, pending_bytes_max: u64) -> Self {
         Self {
             members: RefCell::new(pool.members()),
+            report: RefCell::new(pool.report().cloned().map(Rc::new)),
             pool: RefCell::new(Some(pool)),
             turn: Mutex::default(),
+            upkeep_turn: Mutex::default(),
             clock,
             pending_bytes_max,
             taken: Cell::new(0),
@@ -72,19 +107,27 @@ impl<D: Device, C: Clock> LivePool<D, C> {
             rooted: Cell::new(0),
             is_ended: Cell::new(false),
             changed: Signal::new(),
+            frozen: RefCell::default(),
+            open: RefCell::default(),
+            walking: RefCell::default(),
         }
     }
 
+    /// Why nothing is written any more: a commit failed, and the last root is what the members hold. `None`: it goes
+    /// on.
+    #[must_use]
+    pub fn why_frozen(&self) -> Option<String> {
+        self.frozen.borrow().clone()
+    }
+
     /// Runs `work` with the pool, which nobody else has meanwhile.
-    async fn with<T>(
-        &self,
-        work: impl AsyncFnOnce(&mut WritablePool<D>) -> Result<T, PoolError>,
-    ) -> Result<T, PoolError> {
+    pub(crate) async fn with<R>(&self, work: impl AsyncFnOnce(&mut WritablePool<D>) -> R) -> R {
         let _turn = self.turn.lock().await;
         let pool = self.pool.borrow_mut().take();
         let mut borrowed = Borrowed {
             pool,
             home: &self.pool,
+            frozen: &self.frozen,
         };
         let pool = borrowed
             .pool
@@ -93,13 +136,55 @@ impl<D: Device, C: Clock> LivePool<D, C> {
         work(pool).await
     }
 
+    /// Runs `work`, which changes the pool and commits that, with the pool, which nobody else has meanwhile.
+    pub(crate) async fn with_change<R>(
+        &self,
+        work: impl AsyncFnOnce(&mut WritablePool<D>) -> R,
+    ) -> R {
+        let change = async |pool: &mut WritablePool<D>| {
+            let result = work(pool).await;
+            // Some changes end logs; volumes that are open go on having one.
+            for dataset in self.open.borrow().keys() {
+                pool.use_log_of(*dataset);
+            }
+            *self.report.borrow_mut() = pool.report().cloned().map(Rc::new);
+            match pool.has_changes() {
+                true => *self.members.borrow_mut() = pool.members(),
+                false => self.committed(pool, self.taken.get()),
+            }
+            result
+        };
+        self.with(change).await
+    }
+
+    /// Refuses when nothing is to be written any more.
+    pub(crate) fn check_ended(&self, pool: &WritablePool<D>) -> Result<(), PoolError> {
+        match self.is_ended.get() {
+            false => Ok(()),
+            true => Err(PoolError::Refused(format!(
+                "pool {} was closed",
+                pool.name()
+            ))),
+        }
+    }
+
+    /// Whether a volume of this number is open.
+    pub(crate) fn is_open(&self, dataset: u64) -> bool {
+        self.open.borrow().contains_key(&dataset)
+    }
+
     async fn commit(&self, pool: &mut WritablePool<D>) -> Result<(), PoolError> {
         let taken = self.taken.get();
         pool.commit(self.clock.wall_seconds()).await?;
+        self.committed(pool, taken);
+        Ok(())
+    }
+
+    /// So many changes are in a root.
+    fn committed(&self, pool: &WritablePool<D>, taken: u64) {
         self.durable.set(taken);
         self.rooted.set(taken);
         *self.members.borrow_mut() = pool.members();
-        Ok(())
     }
 
     /// Commits what was taken, `limit` after the first of it came, again and again until [`export`](Self::export).
@@ -129,36 +214,87 @@ impl<D: Device, C: Clock> LivePool<D, C> {
         self.members.borrow().clone()
     }
 
-    /// Gives members that are there what they missed, while clients are served. `None`: none missed anything.
+    /// How it is put together, as of the last change.
+    #[must_use]
+    pub fn report(&self) -> Option<Rc<PoolReport>> {
+        self.report.borrow().clone()
+    }
+
+    /// Takes a member back that is there again; what it missed it is given by [`make_good`](Self::make_good).
+    ///
+    /// # Errors
+    /// Those of [`WritablePool::take_back`].
+    pub async fn take_back(
+        &self,
+        member: &MemberState<D>,
+        path: Option<&str>,
+    ) -> Result<(), PoolError> {
+        let wall_s = self.clock.wall_seconds();
+        self.with_change(async |pool| pool.take_back(member, path, wall_s).await)
+            .await
+    }
+
+    /// Gives members that are there what they missed, while clients are served. `None`: none missed anything. Calls
+    /// wait for one another.
     ///
     /// # Errors
     /// Those of [`WritablePool::walk`] and of the commit that says that they have all.
     pub async fn make_good(&self) -> Result<Option<UpkeepReport>, PoolError> {
+        let _turn = self.upkeep_turn.lock().await;
         loop {
-            let begin = async |pool: &mut WritablePool<D>| {
-                let is_whole = pool.members_behind().is_empty();
-                Ok((!is_whole).then(|| pool.begin_walk(Task::Rebuild)))
-            };
-            let Some(mut walk) = self.with(begin).await? else {
+            let is_whole = async |pool: &mut WritablePool<D>| pool.members_behind().is_empty();
+            if self.with(is_whole).await {
                 return Ok(None);
-            };
-            let mut is_held = true;
-            while is_held && !walk.is_done() {
-                is_held = self
-                    .with(async |pool| pool.walk(&mut walk, BLOCKS_AT_ONCE).await)
-                    .await?;
-                yield_once().await;
             }
-            if !is_held {
-                continue;
+            if let Some(report) = self.walk(Task::Rebuild).await? {
+                return Ok(Some(report));
             }
-            let end = async |pool: &mut WritablePool<D>| {
-                let report = pool.end_walk(walk).await?;
-                self.commit(pool).await?;
-                Ok(Some(report))
-            };
-            return self.with(end).await;
         }
+    }
+
+    /// A walk, in steps between which clients are served, and the commit behind it. Whoever calls has the turn of
+    /// upkeep. `None`: it has to begin again. Its space was needed, or a member has returned that it gave nothing.
+    ///
+    /// # Errors
+    /// As [`make_good`](Self::make_good).
+    pub(crate) async fn walk(&self, task: Task) -> Result<Option<UpkeepReport>, PoolError> {
+        let begin = async |pool: &mut WritablePool<D>| {
+            self.check_ended(pool)?;
+            let total_bytes = pool.stored_bytes().await?;
+            Ok::<_, PoolError>((pool.begin_walk(task), total_bytes))
+        };
+        let (mut walk, total_bytes) = self.with(begin).await?;
+        let began = self.clock.now();
+        let _shown = Shown(&self.walking);
+        let mut is_held = true;
+        while is_held && !walk.is_done() {
+            let step =
+                async |pool: &mut WritablePool<D>| pool.walk(&mut walk, BLOCKS_AT_ONCE).await;
+            is_held = self.with(step).await?;
+            *self.walking.borrow_mut() = Some(Walking {
+                task,
+                report: walk.report.clone(),
+                total_bytes,
+                began,
+            });
+            yield_once().await;
+        }
+        let end = async |pool: &mut WritablePool<D>| {
+            self.check_ended(pool)?;
+            if !pool.space.is_held() {
+                return Ok(None);
+            }
+            let report = pool.end_walk(walk).await?;
+            self.commit(pool).await?;
+            Ok(Some(report))
+        };
+        self.with(end).await
+    }
+
+    /// The walk over the blocks that is on its way, and how far it is.
+    #[must_use]
+    pub fn walking(&self) -> Option<Walking> {
+        self.walking.borrow().clone()
     }
 
     /// Makes everything that was answered before durable. Calls that wait share one commit.
@@ -211,10 +347,11 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
     /// # Errors
     /// Those of [`WritablePool::open_volume`].
     pub async fn open(pool: &Rc<LivePool<D, C>>, name: &str) -> Result<Self, PoolError> {
-        let open = async |pool: &mut WritablePool<D>| {
-            let volume = pool.open_volume(name).await?;
-            pool.use_log(&volume);
-            Ok(volume)
+        let open = async |live: &mut WritablePool<D>| {
+            let volume = live.open_volume(name).await?;
+            live.use_log(&volume);
+            *pool.open.borrow_mut().entry(volume.dataset).or_default() += 1;
+            Ok::<_, PoolError>(volume)
         };
         let volume = pool.with(open).await?;
         Ok(Self {
@@ -286,6 +423,26 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
     /// Those of [`LivePool::flush`].
     pub async fn flush(&self) -> Result<(), PoolError> {
         self.pool.flush().await
+    }
+}
+
+impl<D, C> Drop for LiveVolume<D, C> {
+    fn drop(&mut self) {
+        let mut open = self.pool.open.borrow_mut();
+        let count = open.get_mut(&self.volume.dataset);
+        if let Some(count) = count {
+            *count -= 1;
+        }
+        open.retain(|_, count| *count > 0);
+    }
+}
+
+/// A walk that is shown until it has ended.
+struct Shown<'a>(&'a RefCell<Option<Walking>>);
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        *self.0.borrow_mut() = None;
     }
 }
 

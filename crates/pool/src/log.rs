@@ -67,8 +67,13 @@ fn block_bytes_for(records_bytes: usize) -> usize {
 impl<D: Device> WritablePool<D> {
     /// From now on flushes of a volume may use an intent log, which the next commit begins.
     pub fn use_log(&mut self, volume: &OpenVolume) {
-        let seed = self.guid ^ self.txg.rotate_left(32) ^ volume.dataset.rotate_left(48);
-        let log = self.logs.entry(volume.dataset);
+        self.use_log_of(volume.dataset);
+    }
+
+    /// The same of the volume with this data set.
+    pub(crate) fn use_log_of(&mut self, dataset: u64) {
+        let seed = self.guid ^ self.txg.rotate_left(32) ^ dataset.rotate_left(48);
+        let log = self.logs.entry(dataset);
         log.or_insert_with(|| Log::new(seed));
     }
 

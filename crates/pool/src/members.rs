@@ -1,14 +1,12 @@
-//! Members that are taken out, come back, or are replaced.
+//! Members that are taken out and come back, and who can be one.
 //!
-//! Invariants:
-//! - no member is taken out that its plex cannot spare;
-//! - a new member is a part of the pool when it has every block: until then the pool is what it was.
+//! Invariant: no member is taken out that its plex cannot spare.
 //!
 //! Source: zfs-write.md 1.8.
 
 use std::rc::Rc;
 
-use plexum_block::device::Device;
+use plexum_block::device::{Device, DeviceInfo};
 use plexum_format::zfs::{LABEL_BYTES, PlexConfig, label_offsets};
 use plexum_zfs::Successor;
 
@@ -16,12 +14,7 @@ use crate::create::{GroupKind, NewMember, group_bytes};
 use crate::error::PoolError;
 use crate::ground::Leaf;
 use crate::missed::{leaf_mut, leaf_of, plex_of};
-use crate::mutant::Mutant;
-use crate::numbers::Identities;
-use crate::snapshot::Now;
 use crate::state::{ConfigState, WritablePool};
-use crate::txgs::MissedTxgs;
-use crate::upkeep::{Task, UpkeepReport};
 
 /// Where a member is: plex and slot.
 pub(crate) type Place = (u32, usize);
@@ -37,10 +30,14 @@ pub struct MemberInfo {
     pub plex_id: u32,
     /// Its slot.
     pub slot: usize,
+    /// Whether there is a device of it.
+    pub is_there: bool,
     /// Why it is not written, when it is not.
     pub out: Option<String>,
     /// Transaction groups whose blocks it does not have.
     pub missed_groups: u64,
+    /// Who is being given everything to take its place.
+    pub successor: Option<String>,
 }
 
 impl<D: Device> WritablePool<D> {
@@ -56,13 +53,23 @@ impl<D: Device> WritablePool<D> {
             guid: leaf.guid,
             plex_id,
             slot,
+            is_there: leaf.device.is_some(),
             out: leaf.out.borrow().clone(),
             missed_groups: self
                 .missed
                 .get(&leaf.guid)
                 .map_or(0, |missed| missed.txgs.total_bytes()),
+            successor: leaf.successor.as_ref().map(|coming| coming.name.clone()),
         });
         info.collect()
+    }
+
+    /// The devices of the members that are there, with their names.
+    #[must_use]
+    pub fn devices(&self) -> Vec<(String, Rc<D>)> {
+        let leaves = self.ground.leaves();
+        let there = leaves.filter_map(|leaf| Some((leaf.name.clone(), leaf.device.clone()?)));
+        there.collect()
     }
 
     /// The member of this name, path or identity.
@@ -156,75 +163,6 @@ impl<D: Device> WritablePool<D> {
         self.commit(wall_s).await
     }
 
-    /// Puts a new member in the place of another, which may be missing: it is given everything, and then the pool is
-    /// changed. The labels of the old one are cleared. `tell` hears of the progress.
-    ///
-    /// # Errors
-    /// `Refused` when there is no such member, or the new one is too small; what could not be read is an error too, and
-    /// the pool stays what it was.
-    pub async fn replace(
-        &mut self,
-        member: &str,
-        new: NewMember<D>,
-        now: Now,
-        tell: &mut dyn FnMut(&UpkeepReport),
-    ) -> Result<UpkeepReport, PoolError> {
-        self.check_frozen()?;
-        let place = self.place_of_member(member)?;
-        self.check_new(place, &new)?;
-        let guid = Identities(now.seed ^ self.guid).next();
-        let size_bytes = new.device.info().size_bytes;
-        let leaf = Leaf::new(new.name, guid, Rc::clone(&new.device), 0..size_bytes);
-        let plex = self.ground.plexes.get_mut(&place.0);
-        let slot = plex.and_then(|plex| plex.leaves.get_mut(place.1));
-        let slot = slot.expect("its place was just found");
-        let old = std::mem::replace(slot, leaf);
-        let losses = self.ground.losses.get();
-        let result = self.fill(place, guid, tell).await;
-        let is_filled = result
-            .as_ref()
-            .is_ok_and(|report| report.lost_count == 0 && self.ground.losses.get() == losses);
-        if !is_filled {
-            let plex = self.ground.plexes.get_mut(&place.0);
-            let slot = plex.and_then(|plex| plex.leaves.get_mut(place.1));
-            *slot.expect("its place was found above") = old;
-            let report = result?;
-            let reason = report.lost.first().cloned();
-            return Err(PoolError::invalid(
-                member,
-                format!(
-                    "it is not replaced, since the new member could not be given everything: {}",
-                    reason.unwrap_or_else(|| "a member failed".into())
-                ),
-            ));
-        }
-        let word = if new.is_disk { "disk" } else { "file" };
-        let list = leaf_mut(&mut self.config, old.guid);
-        let list =
-            list.ok_or_else(|| PoolError::invalid("configuration", "a member is not in it"))?;
-        list.put_text("type", word);
-        list.put_number("guid", guid);
-        list.put_text("path", &new.path);
-        ["offline", "devid", "phys_path", "not_present"]
-            .iter()
-            .for_each(|name| list.remove(name));
-        if !self.bug.is(Mutant::ReplacedMemberRead) {
-            self.read_as_configured(place.0, &[guid])?;
-        }
-        self.guid_sum = self.guid_sum.wrapping_sub(old.guid).wrapping_add(guid);
-        let before = self.missed.remove(&old.guid).unwrap_or_default();
-        let missed = MissedTxgs {
-            object: before.object,
-            is_changed: before.object != 0,
-            ..MissedTxgs::default()
-        };
-        self.missed.insert(guid, missed);
-        self.config_state = ConfigState::Changed;
-        self.commit(now.wall_s).await?;
-        clear_labels(&old).await;
-        result
-    }
-
     /// From now on a plex is read as the configuration has it, members that have just come to it included.
     pub(crate) fn read_as_configured(
         &mut self,
@@ -256,15 +194,6 @@ impl<D: Device> WritablePool<D> {
         Ok(())
     }
 
-    /// Whether a member can be replaced by a new one of this size.
-    ///
-    /// # Errors
-    /// Those of [`replace`](Self::replace) that are known before anything is written.
-    pub fn check_replace(&self, member: &str, new: &str, size_bytes: u64) -> Result<(), PoolError> {
-        let place = self.place_of_member(member)?;
-        self.check_size(place, new, size_bytes)
-    }
-
     pub(crate) fn check_size(
         &self,
         (plex_id, _): Place,
@@ -286,27 +215,25 @@ impl<D: Device> WritablePool<D> {
     }
 
     pub(crate) fn check_new(&self, place: Place, new: &NewMember<D>) -> Result<(), PoolError> {
-        let plex = &self.ground.plexes[&place.0];
         let info = new.device.info();
-        self.check_size(place, &new.name, info.size_bytes)?;
-        if u64::from(info.sector_bytes) > 1 << plex.ashift {
+        self.check_device(place, &new.name, (info.size_bytes, info))
+    }
+
+    /// Whether a device, of which so many bytes are for the pool, can be there.
+    pub(crate) fn check_device(
+        &self,
+        place: Place,
+        name: &str,
+        (size_bytes, info): (u64, DeviceInfo),
+    ) -> Result<(), PoolError> {
+        self.check_size(place, name, size_bytes)?;
+        if u64::from(info.sector_bytes) > 1 << self.ground.plexes[&place.0].ashift {
             return Err(PoolError::Refused(format!(
-                "{} has sectors of {} bytes, which are larger than the pool's",
-                new.name, info.sector_bytes
+                "{name} has sectors of {} bytes, which are larger than the pool's",
+                info.sector_bytes
             )));
         }
         Ok(())
-    }
-
-    async fn fill(
-        &mut self,
-        (plex_id, slot): Place,
-        guid: u64,
-        tell: &mut dyn FnMut(&UpkeepReport),
-    ) -> Result<UpkeepReport, PoolError> {
-        let plex = self.ground.plex(plex_id)?;
-        self.ground.clear_ring(plex, &plex.leaves[slot]).await?;
-        self.walk_all(Task::Fill(guid), tell).await
     }
 }
 

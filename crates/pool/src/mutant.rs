@@ -84,6 +84,12 @@ pub enum Mutant {
     LossNotRecorded,
     /// A member that was replaced goes on being read in the place of the new one.
     ReplacedMemberRead,
+    /// A side that was attached is taken for one that has everything.
+    SideTakenForWhole,
+    /// A member that returns while the pool is open is taken for one that has everything.
+    ReturnTakenForWhole,
+    /// The successor of a member is not written along with it.
+    SuccessorSkipped,
 }
 
 /// All of them, for the hunt.
@@ -98,4 +104,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::RootNotSettled,
     Mutant::LossNotRecorded,
     Mutant::ReplacedMemberRead,
+    Mutant::SideTakenForWhole,
+    Mutant::ReturnTakenForWhole,
+    Mutant::SuccessorSkipped,
 ];

@@ -29,6 +29,9 @@ const FEATURES_VERSION: u64 = 5000;
 const OBJECT_DIRECTORY: u64 = 1;
 /// Most metaslabs of a plex that are read.
 const METASLABS_MAX: u64 = 1 << 17;
+/// Most roots that a member may have which no other one has: one commit is cut off at a time, and it writes one more
+/// for each member that is lost meanwhile.
+pub(crate) const ROOTS_OF_ABSENT_MAX: u64 = 64;
 
 /// Features that may be active in a pool that is written: none of them changes what a writer of volumes has to do.
 pub const FEATURES_WRITABLE: [&str; 14] = [
@@ -139,6 +142,7 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg,
             frozen: None,
+            skipped_txgs: 0,
             bug: options.bug,
             unsettled: None,
             recorded_losses: 0,
@@ -155,8 +159,21 @@ impl<D: Device> WritablePool<D> {
         writable.load_missed(&behind).await?;
         writable.load_space().await?;
         writable.space.bug = options.bug;
+        writable.ground.bug = options.bug;
         writable.replay_logs().await?;
+        writable.leave_room_for_absent();
         Ok(writable)
+    }
+
+    /// A member that is not there may have a root that nobody else has: a crash cut off the commit. What is committed
+    /// without it gets a number that is later than that root's, so that the two are never taken for one another when it
+    /// is back.
+    fn leave_room_for_absent(&mut self) {
+        let is_whole = self.ground.leaves().all(Leaf::is_in);
+        if !is_whole {
+            self.skipped_txgs = ROOTS_OF_ABSENT_MAX;
+            self.txg += ROOTS_OF_ABSENT_MAX;
+        }
     }
 
     /// What was found when it was opened; `None` while it is made.

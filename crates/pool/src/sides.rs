@@ -18,6 +18,7 @@ use crate::error::PoolError;
 use crate::ground::Leaf;
 use crate::members::{Place, clear_labels};
 use crate::missed::plex_mut;
+use crate::mutant::Mutant;
 use crate::numbers::{FIRST_TXG, Identities};
 use crate::snapshot::Now;
 use crate::state::{ConfigState, WritablePool};
@@ -125,7 +126,9 @@ impl<D: Device> WritablePool<D> {
         list.put("children", NvValue::Lists(sides));
         // Blocks of the transaction group that is open were written before it came, those of intent logs among them.
         let mut missed = MissedTxgs::default();
-        missed.add(FIRST_TXG..self.txg + 2);
+        if !self.bug.is(Mutant::SideTakenForWhole) {
+            missed.add(FIRST_TXG..self.txg + 2);
+        }
         let leaves = &self.ground.plex(plex_id)?.leaves;
         let leaf = leaves.last().expect("it has just come");
         leaf.missed.set(missed.txgs.iter().collect());

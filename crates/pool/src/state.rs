@@ -68,6 +68,8 @@ pub struct WritablePool<D> {
     /// The last transaction group that is on the members.
     pub(crate) txg: u64,
     pub(crate) frozen: Option<String>,
+    /// How many numbers before the next transaction group were left out: see [`open`](Self::open).
+    pub(crate) skipped_txgs: u64,
     pub(crate) bug: DeliberateBug,
     /// The root that it was opened with, until it is on all members.
     pub(crate) unsettled: Option<Unsettled>,

@@ -17,9 +17,9 @@ use plexum_format::zfs::dnode::DNODE_BYTES;
 use plexum_format::zfs::{DATA_OFFSET_BYTES, DnodeImage, Dva, PointerImage};
 use plexum_zfs::{Damage, StoredExtent, ZfsError};
 
-use crate::dsl::{kind, root_of};
+use crate::dsl::{dir, kind, root_of};
 use crate::error::PoolError;
-use crate::ground::Writes;
+use crate::ground::{Leaf, Whom, Writes};
 use crate::state::{ConfigState, WritablePool};
 use crate::tree::{KIND_DNODES, KIND_SET};
 
@@ -35,7 +35,7 @@ pub enum Task {
     Rebuild,
     /// Reads all copies and columns, and writes those again that are wrong.
     Scrub,
-    /// Gives a member of this identity everything.
+    /// Gives the successor of this identity everything that the member has whose place it is to take.
     Fill(u64),
 }
 
@@ -91,8 +91,8 @@ impl<D: Device> WritablePool<D> {
         }
     }
 
-    /// Goes on with a walk for `count` blocks. `false`: it was ended, since its space was needed, and has to begin
-    /// again.
+    /// Goes on with a walk for `count` blocks. `false`: it was ended, since its space was needed or a member
+    /// has returned, and has to begin again.
     ///
     /// # Errors
     /// Of writing to members that cannot be spared.
@@ -100,6 +100,11 @@ impl<D: Device> WritablePool<D> {
         self.check_frozen()?;
         if !self.space.is_held() {
             return Ok(false);
+        }
+        // Nobody is to be given anything any more: whoever began it is told by the end.
+        let has_end = |new| !self.ground.leaves().any(|leaf| is_coming(leaf, new));
+        if matches!(walk.task, Task::Fill(new) if has_end(new)) {
+            walk.work.clear();
         }
         let mut writes = Writes::default();
         for _ in 0..count {
@@ -110,6 +115,11 @@ impl<D: Device> WritablePool<D> {
         }
         self.ground.write_out(&mut writes).await?;
         Ok(true)
+    }
+
+    /// Bytes of the blocks of all data sets, as stored in one copy.
+    pub(crate) async fn stored_bytes(&self) -> Result<u64, PoolError> {
+        self.word(self.landmarks.root_dir, dir::STORED).await
     }
 
     /// Ends what keeps freed space from being given out: a walk that is on its way has to begin again.
@@ -123,8 +133,8 @@ impl<D: Device> WritablePool<D> {
     /// Of flushing members that cannot be spared.
     pub async fn end_walk(&mut self, walk: Walk) -> Result<UpkeepReport, PoolError> {
         self.ground.flush().await?;
+        let is_whole = self.space.is_held() && walk.is_done() && walk.report.lost_count == 0;
         self.space.release();
-        let is_whole = walk.is_done() && walk.report.lost_count == 0;
         if walk.task == Task::Rebuild && is_whole {
             for leaf in self.ground.leaves().filter(|leaf| leaf.is_in()) {
                 let Some(missed) = self.missed.get_mut(&leaf.guid) else {
@@ -219,19 +229,17 @@ impl<D: Device> WritablePool<D> {
             0 => pointer.birth_txg(),
             physical => physical,
         };
-        let is_behind = |guid: u64| match task {
-            Task::Fill(new) => new == guid,
+        let lacks = |leaf: &Leaf<D>| match task {
+            Task::Fill(new) => is_coming(leaf, new).then_some(Whom::Successor),
             Task::Rebuild => {
-                let missed = self.missed.get(&guid);
-                missed.is_some_and(|missed| missed.txgs.overlaps(&(birth..birth + 1)))
+                let missed = self.missed.get(&leaf.guid).filter(|_| leaf.is_in());
+                let is_behind =
+                    missed.is_some_and(|missed| missed.txgs.overlaps(&(birth..birth + 1)));
+                is_behind.then_some(Whom::Both)
             }
-            Task::Scrub => false,
+            Task::Scrub => None,
         };
-        let wanted = task == Task::Scrub
-            || self
-                .ground
-                .leaves()
-                .any(|leaf| leaf.is_in() && is_behind(leaf.guid));
+        let wanted = task == Task::Scrub || self.ground.leaves().any(|leaf| lacks(leaf).is_some());
         if !wanted {
             return Ok(0);
         }
@@ -255,7 +263,7 @@ impl<D: Device> WritablePool<D> {
                 block: &block,
                 damage: &damage,
             };
-            repaired += self.write_parts(&one, &is_behind, writes)?;
+            repaired += self.write_parts(&one, &lacks, writes)?;
         }
         Ok(repaired)
     }
@@ -263,7 +271,7 @@ impl<D: Device> WritablePool<D> {
     fn write_parts(
         &self,
         part: &Part<'_>,
-        is_behind: &dyn Fn(u64) -> bool,
+        lacks: &dyn Fn(&Leaf<D>) -> Option<Whom>,
         writes: &mut Writes,
     ) -> Result<u64, PoolError> {
         let Part {
@@ -284,10 +292,14 @@ impl<D: Device> WritablePool<D> {
             let leaf = &plex.leaves[slot];
             let at = leaf.place.start + DATA_OFFSET_BYTES + offset;
             let is_wrong = |one: &Damage| one.member == leaf.name && one.offset_bytes == at;
-            if leaf.is_in() && (is_behind(leaf.guid) || damage.iter().any(is_wrong)) {
+            let whom = match leaf.is_in() && damage.iter().any(is_wrong) {
+                true => Some(Whom::Both),
+                false => lacks(leaf),
+            };
+            if let Some(whom) = whom {
                 repaired += bytes.len() as u64;
                 self.ground
-                    .put_part(writes, (plex.id, slot), (offset, &bytes));
+                    .put_part(writes, (plex.id, slot, whom), (offset, &bytes));
             }
         }
         Ok(repaired)
@@ -304,6 +316,12 @@ impl<D: Device> WritablePool<D> {
         }
         self.ground.write_out(&mut writes).await
     }
+}
+
+/// Whether the member has this successor, and it can be written.
+fn is_coming<D>(leaf: &Leaf<D>, guid: u64) -> bool {
+    let coming = leaf.successor.as_deref();
+    coming.is_some_and(|one| one.guid == guid && one.is_in())
 }
 
 /// One copy of a block, and what was found wrong with the block.

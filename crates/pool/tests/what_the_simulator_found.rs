@@ -1,5 +1,5 @@
 //! What the simulator found, met on purpose: a root on one member alone, a member that is lost with a root, a member
-//! that was replaced and is read on.
+//! that was replaced and is read on, or is not given what the log had placed, a group that never came to be.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/memory.rs"]
@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use memory::{MemoryDisk, Power};
 use plexum_disks::rng::Rng;
-use plexum_pool::{GroupKind, Logged, NewMember, Now};
+use plexum_pool::{GroupKind, Logged, Mixed, NewGroup, NewMember, Now};
 use plexum_testkit::block_on;
 use world::{VOLUME_BYTES, assert_sound, open, open_without, world, write};
 
@@ -69,6 +69,46 @@ fn a_root_that_one_member_alone_has_is_on_all_before_space_is_used_again() {
             }
         }
         assert!(cuts > 20, "{cuts} cuts");
+    });
+}
+
+#[test]
+fn a_root_of_a_member_that_was_away_never_stands_for_one_that_was_written_without_it() {
+    let mut rng = Rng::new(16);
+    block_on(async {
+        let (disks, before) = world(&[(GroupKind::Mirror, 2)], 4096, &mut rng).await;
+        let mut roots = 0;
+        for operations in 1..60 {
+            // The power goes in a commit: one member may have its root alone.
+            let (disks, powers) = apart(&disks);
+            let (mut pool, volume) = open(&disks).await;
+            let mut lost = before.clone();
+            write(&mut pool, &volume, &mut lost, &mut rng, 12).await;
+            powers[0].cut_after(Some(operations));
+            powers[1].cut_after(Some(operations - 1));
+            let is_done = pool.commit(5).await.is_ok();
+            drop(pool);
+            powers.iter().for_each(|power| power.cut_after(None));
+            let (alone, _) = open_without(&disks[..1]).await;
+            let (other, _) = open_without(&disks[1..]).await;
+            roots += u32::from(alone.txg() > other.txg());
+            drop((alone, other));
+            // That member is away for one life, which commits once, within the same second.
+            let (mut pool, volume) = open_without(&disks[1..]).await;
+            let mut now = pool.read(&volume, 0, VOLUME_BYTES).await.unwrap();
+            write(&mut pool, &volume, &mut now, &mut rng, 3).await;
+            pool.begin(5).await.unwrap();
+            drop(pool);
+            let (pool, volume) = open(&disks).await;
+            let read = pool.read(&volume, 0, VOLUME_BYTES).await.unwrap();
+            assert!(read == now, "cut after {operations}");
+            drop(pool);
+            assert_sound(&disks, "it is back").await;
+            if is_done {
+                break;
+            }
+        }
+        assert!(roots > 0, "{roots} roots were on one member alone");
     });
 }
 
@@ -286,5 +326,111 @@ fn a_log_ends_where_a_flush_was_cut_off_before_its_blocks_were_there() {
             }
         }
         assert!(cuts > 20, "{cuts} cuts");
+    });
+}
+
+/// A new disk, and it as a member that comes.
+fn coming(power: &Power) -> (MemoryDisk, NewMember<MemoryDisk>) {
+    let disk = MemoryDisk::new(64 << 20, power);
+    let new = NewMember {
+        name: "new".into(),
+        path: "/new".into(),
+        is_disk: false,
+        device: Rc::new(disk.clone()),
+    };
+    (disk, new)
+}
+
+#[test]
+fn who_replaces_a_member_is_given_what_the_log_had_placed() {
+    let mut rng = Rng::new(31);
+    block_on(async {
+        let (mut disks, mut now) = world(&[(GroupKind::Single, 1)], 32 << 10, &mut rng).await;
+        let (mut pool, volume) = open(&disks).await;
+        pool.use_log(&volume);
+        pool.begin(4).await.unwrap();
+        now[..64 << 10].fill(7);
+        pool.write(&volume, 0, &now[..64 << 10]).await.unwrap();
+        assert_eq!(pool.log().await, Ok(Logged::Durable));
+        // No root reaches the blocks, which are in their final places.
+        let (disk, new) = coming(&Power::on());
+        let seed = Now { wall_s: 5, seed: 9 };
+        let old = pool.members()[0].guid.to_string();
+        pool.replace(&old, new, seed, &mut |_| {}).await.unwrap();
+        pool.export(6).await.unwrap();
+        disks[0] = disk;
+        assert_sound(&disks, "replaced").await;
+        let (pool, volume) = open(&disks).await;
+        assert!(pool.read(&volume, 0, VOLUME_BYTES).await.unwrap() == now);
+    });
+}
+
+#[test]
+fn disks_that_a_crash_kept_from_being_a_group_are_none_when_the_pool_has_gone_on() {
+    let mut rng = Rng::new(32);
+    block_on(async {
+        let (disks, before) = world(&[(GroupKind::Mirror, 2)], 4096, &mut rng).await;
+        let mut kept_out = 0;
+        for operations in 1.. {
+            let power = Power::on();
+            let own: Vec<MemoryDisk> = disks.iter().map(|one| one.copy(&power)).collect();
+            let (mut pool, _) = open(&own).await;
+            let ((first, new), (second, other)) = (coming(&power), coming(&power));
+            let group = NewGroup {
+                kind: GroupKind::Mirror,
+                members: vec![new, other],
+            };
+            let seed = Now { wall_s: 5, seed: 9 };
+            power.cut_after(Some(operations));
+            let is_added = pool.add_group(group, Mixed::Refused, seed).await.is_ok();
+            drop(pool);
+            power.cut_after(None);
+            let all = [own.clone(), vec![first, second]].concat();
+            if is_added {
+                break;
+            }
+            // A kill: what was written is there. The pool goes on, past the number of the root that never came.
+            let (mut pool, volume) = open(&all).await;
+            let mut now = before.clone();
+            for round in 0..4 {
+                write(&mut pool, &volume, &mut now, &mut rng, 3).await;
+                pool.commit(6 + round).await.unwrap();
+            }
+            kept_out += usize::from(pool.members().len() == own.len());
+            drop(pool);
+            let (pool, volume) = open(&all).await;
+            let read = pool.read(&volume, 0, VOLUME_BYTES).await.unwrap();
+            assert!(read == now, "cut after {operations} operations");
+            drop(pool);
+            assert_sound(&all, &format!("cut after {operations} operations")).await;
+        }
+        assert!(kept_out > 10, "{kept_out} times it was no group");
+    });
+}
+
+#[test]
+fn blocks_that_a_volume_shares_with_its_snapshot_are_given_as_a_whole() {
+    let mut rng = Rng::new(33);
+    block_on(async {
+        for changed in [0, 1, 17, 62, 63] {
+            let (mut disks, _) = world(&[(GroupKind::Single, 1)], 16 << 10, &mut rng).await;
+            let (mut pool, volume) = open(&disks).await;
+            let then: Vec<u8> = (0..VOLUME_BYTES).map(|at| (at / 509) as u8).collect();
+            pool.write(&volume, 0, &then).await.unwrap();
+            let seed = Now { wall_s: 5, seed: 9 };
+            pool.snapshot("tank/vol@then", seed).await.unwrap();
+            let at = changed * (16 << 10);
+            pool.write(&volume, at, &[1; 16 << 10]).await.unwrap();
+            pool.commit(6).await.unwrap();
+            let (disk, new) = coming(&Power::on());
+            let old = pool.members()[0].guid.to_string();
+            pool.replace(&old, new, seed, &mut |_| {}).await.unwrap();
+            pool.rollback("tank/vol@then", 7).await.unwrap();
+            drop(pool);
+            disks[0] = disk;
+            let (pool, volume) = open(&disks).await;
+            let read = pool.read(&volume, 0, VOLUME_BYTES).await;
+            assert!(read.as_ref() == Ok(&then), "block {changed} had changed");
+        }
     });
 }

@@ -97,8 +97,8 @@ impl<D: Device + 'static> Pool<D> {
     }
 
     /// The same pool in which a plex, by its number, is this one, whether there was one of that number or not; members
-    /// of it that are new are given with it. Nothing is kept of what was read before. `None`: the number is too large,
-    /// or the pool has no member at all.
+    /// of it that are new are given with it. Its report says so. Nothing is kept of what was read before.
+    /// `None`: the number is too large, or the pool has no member at all.
     #[must_use]
     pub fn with_plex(&self, config: PlexConfig, new: &[Successor<D>]) -> Option<Self> {
         let all = self.blocks.plexes.values();
@@ -126,13 +126,16 @@ impl<D: Device + 'static> Pool<D> {
         let before = self.blocks.plexes.get(&number);
         let before = before
             .into_iter()
-            .flat_map(|plex| plex.slots.iter().flatten().cloned());
+            .flat_map(|plex| plex.slots.iter().flatten().cloned())
+            .filter(|member| !new.iter().any(|new| new.guid == member.label.guid));
         let members: Vec<_> = before.chain(new.iter().map(member)).collect();
+        let mut report = self.report.clone();
+        report.change_plex(&config, &members);
         plexes.insert(number, Plex::new(config, &members));
         let mut blocks = Blocks::new(plexes);
         blocks.is_expanding = self.blocks.is_expanding;
         Some(Self {
-            report: self.report.clone(),
+            report,
             blocks: Rc::new(blocks),
             meta: self.meta.clone(),
             directory: self.directory.clone(),

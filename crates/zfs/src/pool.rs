@@ -88,6 +88,17 @@ pub struct PoolReport {
 }
 
 impl PoolReport {
+    /// A plex, by its number, is this one now, and these are its members that are there.
+    pub(crate) fn change_plex<D>(&mut self, config: &PlexConfig, members: &[Rc<MemberState<D>>]) {
+        let changed = member_reports(std::slice::from_ref(config), members);
+        self.members.retain(|one| one.plex_id != config.id);
+        self.members.extend(changed);
+        self.members.sort_by_key(|one| (one.plex_id, one.slot));
+        self.plexes.retain(|(id, _)| *id != config.id);
+        self.plexes.push((config.id, Some(config.clone())));
+        self.plexes.sort_by_key(|(id, _)| *id);
+    }
+
     /// Members that are not there.
     #[must_use]
     pub fn missing(&self) -> Vec<&MemberReport> {
@@ -137,7 +148,8 @@ impl<D: Device + 'static> Pool<D> {
         let mut skipped_roots = Vec::new();
         for root in candidates.iter().take(ROOTS_MAX) {
             match Self::open_root(root, &configs, &members).await {
-                Ok((blocks, meta, directory, plexes)) => {
+                Ok((blocks, meta, directory, ground)) => {
+                    let PoolGround { plexes, plex_count } = ground;
                     let mut report = PoolReport {
                         name: newest.pool_name.clone(),
                         guid: newest.pool_guid,
@@ -146,7 +158,7 @@ impl<D: Device + 'static> Pool<D> {
                         features: newest.features.clone(),
                         holes: newest.holes.clone(),
                         members: member_reports(&plexes, &members),
-                        plexes: numbered(plexes, newest.plex_count),
+                        plexes: numbered(plexes, plex_count.unwrap_or(newest.plex_count)),
                         root: root.clone(),
                         skipped_roots,
                         roots: all_roots,
@@ -188,27 +200,31 @@ impl<D: Device + 'static> Pool<D> {
         root: &Uberblock,
         configs: &BTreeMap<u64, PlexConfig>,
         members: &[Rc<MemberState<D>>],
-    ) -> Result<(Rc<Blocks<D>>, ObjectSet, Object, Vec<PlexConfig>), ZfsError> {
+    ) -> Result<(Rc<Blocks<D>>, ObjectSet, Object, PoolGround), ZfsError> {
         let mut configs: Vec<PlexConfig> = configs.values().cloned().collect();
         let mut blocks = Blocks::new(plexes(&configs, members));
         blocks.is_expanding = root.is_expanding;
         let meta = blocks.object_set(&root.root, "the pool").await?;
         let directory = blocks.object(&meta, DIRECTORY_OBJECT).await?;
         let config = read_config(&blocks, &meta, &directory).await?;
-        let known: Vec<u64> = configs.iter().map(|plex| plex.id).collect();
-        // Plexes without any label: removed ones, and those whose members are all missing.
-        let listed = config
-            .as_ref()
-            .map(PlexConfig::all_of_pool)
-            .unwrap_or_default();
-        configs.extend(listed.into_iter().filter(|plex| !known.contains(&plex.id)));
+        // What the root itself says counts: labels may tell of a change that a crash kept from becoming true, also when
+        // later roots have reached their number. It has plexes without any label, too.
+        let listed = config.as_ref().map(PlexConfig::all_of_pool);
+        let plex_count = config.as_ref().and_then(PlexConfig::count_of_pool);
+        if let Some(listed) = listed.filter(|listed| !listed.is_empty()) {
+            configs = listed;
+        }
         configs.sort_by_key(|plex| plex.id);
         let is_expanding = blocks.is_expanding;
         let mut blocks = Blocks::new(plexes(&configs, members));
         blocks.is_expanding = is_expanding;
         let number = blocks.zap_number(&directory, "root_dataset").await?;
         blocks.object(&meta, number.unwrap_or(0)).await?;
-        Ok((Rc::new(blocks), meta, directory, configs))
+        let ground = PoolGround {
+            plexes: configs,
+            plex_count,
+        };
+        Ok((Rc::new(blocks), meta, directory, ground))
     }
 
     /// Whether something was found wrong on members since [`take_damage`](Self::take_damage).
@@ -222,6 +238,13 @@ impl<D: Device + 'static> Pool<D> {
     pub fn take_damage(&self) -> Vec<Damage> {
         self.blocks.take_damage()
     }
+}
+
+/// How a pool is put together, by one root.
+struct PoolGround {
+    plexes: Vec<PlexConfig>,
+    /// How many there are, when the root says so.
+    plex_count: Option<u64>,
 }
 
 /// The members that hold something of a pool, and a note on each other one. What is left in a spare's ring may be of
@@ -390,18 +413,12 @@ fn lost_plexes<D>(
     let is_there = |guid: u64| members.iter().any(|member| member.label.guid == guid);
     let mut lost = Vec::new();
     for plex in configs.values() {
-        let slots = plex.slots.len();
-        let spare = match plex.kind {
-            PlexKind::Mirror => slots.saturating_sub(1),
-            PlexKind::RaidZ { parity_count } => usize::from(parity_count),
-            _ => 0,
-        };
         let slots = plex.slots.iter();
         let missing: Vec<&str> = slots
             .filter(|slot| !slot.iter().any(|leaf| is_there(leaf.guid)))
             .filter_map(|slot| Some(slot.first()?.path.as_str()))
             .collect();
-        if missing.len() > spare {
+        if missing.len() > plex.losses_max() {
             let (id, missing) = (plex.id, missing.join(" and "));
             lost.push(format!(
                 "of plex {id} too many members are missing ({missing})"

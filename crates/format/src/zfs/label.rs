@@ -211,7 +211,7 @@ impl Label {
             state: PoolState::of(list.number("state").unwrap_or(0)),
             txg: list.number("txg").unwrap_or(0),
             guid: list.number("guid").unwrap_or(0),
-            plex_count: list.number("vdev_children").unwrap_or(1),
+            plex_count: PlexConfig::count_of_pool(list).unwrap_or(1),
             holes: list.numbers("hole_array").to_vec(),
             plex: list.list("vdev_tree").map(PlexConfig::parse).transpose()?,
             features: features.map(Iterator::collect).unwrap_or_default(),

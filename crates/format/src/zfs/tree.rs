@@ -98,6 +98,16 @@ impl PlexConfig {
         }
     }
 
+    /// How many of its slots may be lost without losing data.
+    #[must_use]
+    pub fn losses_max(&self) -> usize {
+        match self.kind {
+            PlexKind::Mirror => self.slots.len().saturating_sub(1),
+            PlexKind::RaidZ { parity_count } => usize::from(parity_count),
+            _ => 0,
+        }
+    }
+
     /// The plexes of the configuration that a pool keeps of itself; those that cannot be understood are left out.
     #[must_use]
     pub fn all_of_pool(config: &NvList) -> Vec<Self> {
@@ -107,6 +117,12 @@ impl PlexConfig {
             .iter()
             .filter_map(|child| Self::parse(child).ok())
             .collect()
+    }
+
+    /// How many plexes a configuration says that its pool has.
+    #[must_use]
+    pub fn count_of_pool(config: &NvList) -> Option<u64> {
+        config.number("vdev_children")
     }
 
     /// Reads a plex from its list.
