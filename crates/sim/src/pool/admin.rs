@@ -1,18 +1,22 @@
 //! What an administrator does with a pool while nobody uses it: snapshots, volumes made of them, ways back, members
-//! that are taken out, come back and are replaced, scrubs.
+//! that are taken out, come back and are replaced, sides and groups that come, sides that go, scrubs.
 //!
 //! Invariant: only what must succeed is tried, so that every refusal is a finding.
 
-use plexum_pool::{Now, PoolError, Task, WritablePool};
+use plexum_pool::{GroupKind, Mixed, NewGroup, Now, PoolError, Task, WritablePool};
 
 use super::deed::Deed;
 use super::memory::{Begun, Frozen};
 use super::plan::Plan;
-use super::served::{Served, disk_of, new_member};
+use super::served::{Served, disk_of, new_member, slots_of};
 use crate::course::LifeEnd;
 use crate::world::Scene;
 use plexum_block::clock::Clock;
 use plexum_disks::disk::SimDisk;
+
+/// Most sides of a mirror, and most groups: disks that nobody has are few.
+const SIDES_MAX: usize = 4;
+const GROUPS_MAX: usize = 4;
 
 /// What is done at the beginning of this life.
 pub(super) fn deeds_of(scene: &Scene<Served>) -> Vec<Deed> {
@@ -47,6 +51,9 @@ pub(super) async fn carry_out(
         Deed::Online => online(scene, pool).await?,
         Deed::Replace(slot) => replace(scene, pool, *slot).await?,
         Deed::Scrub => scrub(scene, pool).await?,
+        Deed::Attach(slot) => attach(scene, pool, *slot).await?,
+        Deed::Detach(slot) => detach(scene, pool, *slot).await?,
+        Deed::AddGroup(kind) => add_group(scene, pool, *kind).await?,
     };
     scene.count(done.unwrap_or("nothing to do"), 1);
     Ok(())
@@ -197,11 +204,12 @@ fn lost_slots(scene: &Scene<Served>, pool: &Pool) -> Vec<usize> {
 
 async fn offline(scene: &Scene<Served>, pool: &mut Pool, slot: usize) -> Done {
     let mut lost = lost_slots(scene, pool);
-    if lost.contains(&slot) || !pool.members_behind().is_empty() {
+    let is_there = slot < pool.members().len();
+    if !is_there || lost.contains(&slot) || !pool.members_behind().is_empty() {
         return Ok(None);
     }
     lost.push(slot);
-    if !scene.plan.is_enough(&lost) {
+    if !scene.memory.is_enough(&lost) {
         return Ok(None);
     }
     let name = pool.members()[slot].name.clone();
@@ -224,20 +232,81 @@ async fn online(scene: &Scene<Served>, pool: &mut Pool) -> Done {
     Ok(done)
 }
 
+/// Disks that are no members and are there.
+fn idle_disks(scene: &Scene<Served>, pool: &Pool) -> Vec<SimDisk> {
+    let members = pool.members();
+    let used = members.iter().filter_map(|one| disk_of(&one.name));
+    let used: Vec<u32> = used.collect();
+    let is_idle = |disk: &&SimDisk| disk.is_present() && !used.contains(&disk.number());
+    scene.disks.iter().filter(is_idle).cloned().collect()
+}
+
+async fn attach(scene: &Scene<Served>, pool: &mut Pool, slot: usize) -> Done {
+    let idle = idle_disks(scene, pool);
+    let group = scene.memory.group_of(slot);
+    let is_fit = group.is_some_and(|(kind, slots)| {
+        !matches!(kind, GroupKind::RaidZ(_)) && slots.len() < SIDES_MAX
+    });
+    // What is missing besides must not be needed while it is filled.
+    let lost = lost_slots(scene, pool);
+    let (Some(disk), true) = (idle.first(), is_fit && scene.memory.is_enough(&lost)) else {
+        return Ok(None);
+    };
+    scene.is_untouched.set(false);
+    let beside = pool.members()[slot].guid.to_string();
+    let new = new_member(&disk.reopen());
+    pool.attach(&beside, new, now(scene)).await?;
+    scene.memory.note_slots(&slots_of(&pool.members()));
+    Ok(Some("attach"))
+}
+
+async fn detach(scene: &Scene<Served>, pool: &mut Pool, slot: usize) -> Done {
+    let Some((GroupKind::Mirror, slots)) = scene.memory.group_of(slot) else {
+        return Ok(None);
+    };
+    let lost = lost_slots(scene, pool);
+    let mut others = slots.filter(|other| *other != slot);
+    if !others.any(|other| !lost.contains(&other)) {
+        return Ok(None);
+    }
+    scene.is_untouched.set(false);
+    let name = pool.members()[slot].guid.to_string();
+    pool.detach(&name, scene.clock.wall_seconds()).await?;
+    scene.memory.note_slots(&slots_of(&pool.members()));
+    Ok(Some("detach"))
+}
+
+async fn add_group(scene: &Scene<Served>, pool: &mut Pool, kind: GroupKind) -> Done {
+    let count = match kind {
+        GroupKind::Mirror => 2,
+        GroupKind::Single | GroupKind::RaidZ(_) => 1,
+    };
+    let mut members = idle_disks(scene, pool);
+    members.truncate(count);
+    if members.len() < count || scene.memory.groups.borrow().len() >= GROUPS_MAX {
+        return Ok(None);
+    }
+    scene.is_untouched.set(false);
+    let members = members.iter().map(|disk| new_member(&disk.reopen()));
+    let group = NewGroup {
+        kind,
+        members: members.collect(),
+    };
+    pool.add_group(group, Mixed::Accepted, now(scene)).await?;
+    scene.memory.note_slots(&slots_of(&pool.members()));
+    Ok(Some("add"))
+}
+
 async fn replace(scene: &Scene<Served>, pool: &mut Pool, slot: usize) -> Done {
     let members = pool.members();
-    let used: Vec<u32> = members
-        .iter()
-        .filter_map(|one| disk_of(&one.name))
-        .collect();
-    let is_idle = |disk: &&SimDisk| disk.is_present() && !used.contains(&disk.number());
-    let Some(disk) = scene.disks.iter().find(is_idle) else {
+    let idle = idle_disks(scene, pool);
+    let (Some(disk), true) = (idle.first(), slot < members.len()) else {
         return Ok(None);
     };
     let mut lost = lost_slots(scene, pool);
     lost.retain(|lost| *lost != slot);
     // What is missing besides must not be needed while it is filled.
-    if !scene.plan.is_enough(&lost) {
+    if !scene.memory.is_enough(&lost) {
         return Ok(None);
     }
     scene.memory.roles.borrow_mut()[slot] = Some(disk.number());

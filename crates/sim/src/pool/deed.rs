@@ -1,6 +1,7 @@
 //! What an administrator can do with a pool.
 
 use plexum_disks::rng::Rng;
+use plexum_pool::GroupKind;
 
 /// One thing that is done. Numbers choose among what is there then.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,12 @@ pub enum Deed {
     Replace(usize),
     /// Everything is read and mended.
     Scrub,
+    /// A disk that nobody has becomes a side beside a member.
+    Attach(usize),
+    /// A side of a mirror is one no more.
+    Detach(usize),
+    /// Disks that nobody has become a group of this kind.
+    AddGroup(GroupKind),
 }
 
 /// What a seed has an administrator do.
@@ -41,5 +48,19 @@ pub(super) fn draw_deed(rng: &mut Rng, counts: (usize, usize)) -> Deed {
         12 => Deed::Online,
         13..=14 => Deed::Replace(slot),
         _ => Deed::Scrub,
+    }
+}
+
+/// Now and then something that changes how the pool is put together, after another deed. It is drawn from a stream of
+/// its own, so that everything else of a seed stays as it was.
+pub(super) fn draw_change(rng: &mut Rng, members: usize) -> Option<Deed> {
+    let slot = rng.below(members as u64) as usize;
+    match rng.below(16) {
+        0..=1 => Some(Deed::Attach(slot)),
+        2 => Some(Deed::Detach(slot)),
+        3 => Some(Deed::AddGroup(
+            *rng.pick(&[GroupKind::Single, GroupKind::Mirror]),
+        )),
+        _ => None,
     }
 }

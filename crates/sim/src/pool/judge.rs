@@ -9,7 +9,7 @@ use plexum_zfs::{DatasetName, OpenOptions, Pool, find_members};
 use super::image::{Image, at_once};
 use super::memory::{Begun, Frozen};
 use super::plan::Plan;
-use super::served::{Served, disk_of, write_options};
+use super::served::{PASSING, Served, disk_of, slots_of, write_options};
 use crate::finding::Finding;
 use crate::oracle::{Oracle, Violation};
 use crate::world::Scene;
@@ -85,7 +85,7 @@ fn spared(scene: &Scene<Served>, rng: &mut Rng) -> Vec<usize> {
     let mut hidden = Vec::new();
     for slot in order {
         lost.push(slot);
-        if scene.plan.is_enough(&lost) {
+        if scene.memory.is_enough(&lost) {
             hidden.push(slot);
         } else {
             lost.pop();
@@ -96,8 +96,7 @@ fn spared(scene: &Scene<Served>, rng: &mut Rng) -> Vec<usize> {
 
 /// Who has which slot, and who does not have everything.
 fn note_members(scene: &Scene<Served>, members: &[MemberInfo]) {
-    let roles = members.iter().map(|one| disk_of(&one.name));
-    *scene.memory.roles.borrow_mut() = roles.collect();
+    scene.memory.note_slots(&slots_of(members));
     let behind = members
         .iter()
         .filter(|one| one.out.is_some() || one.missed_groups > 0);
@@ -179,7 +178,8 @@ async fn names(
     let mut names = BTreeSet::new();
     for name in pool.dataset_names().await? {
         let snapshots = pool.snapshots(&name).await?;
-        names.extend(snapshots.iter().map(|one| format!("{name}@{}", one.name)));
+        let snapshots = snapshots.iter().map(|one| format!("{name}@{}", one.name));
+        names.extend(snapshots.filter(|name| !name.ends_with(PASSING)));
         if name.contains('/') && !served.contains(&name) {
             names.insert(name);
         }

@@ -8,7 +8,7 @@ use std::fmt;
 use plexum_pool::GroupKind;
 use plexum_pool::mutant::Mutant;
 
-use super::deed::{Deed, draw_deed};
+use super::deed::{Deed, draw_change, draw_deed};
 use crate::course::{Course, LifeEnd, Load, RESTS_NS, Shortage, Wish, draw_nested};
 use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::Fault;
@@ -17,13 +17,22 @@ use plexum_disks::rng::Rng;
 /// Stream of the plans, apart from those of other subjects.
 const STREAM: u64 = 0x706f_6f6c;
 
+/// Stream of what changes how a pool is put together.
+const CHANGES_STREAM: u64 = 0x6368_616e;
+
+/// Stream of the members that are taken back while the pool is served.
+const RETURNS_STREAM: u64 = 0x6261_636b;
+
+/// Stream of what is changed while the pool is served.
+const SERVED_STREAM: u64 = 0x7365_7276;
+
 /// Bytes of every disk: the least that a member may have.
 const DISK_BYTES: u64 = plexum_pool::MEMBER_BYTES_MIN;
 
 /// Where data begin on a member, and how much of it is used at all, as far as faults fall.
 const DATA_BYTES: std::ops::Range<u64> = 4 << 20..24 << 20;
 
-/// Disks that nobody has, for who is replaced.
+/// Disks that nobody has, for who is replaced, and for what the pool gets besides.
 const IDLE_DISKS: usize = 2;
 
 /// How members are put together.
@@ -194,31 +203,6 @@ impl Plan {
         self.groups.iter().map(|(_, count)| count).sum()
     }
 
-    /// Whether everything is there without these slots.
-    pub(super) fn is_enough(&self, lost: &[usize]) -> bool {
-        self.spares().iter().all(|(slots, spare)| {
-            let lost = slots.clone().filter(|slot| lost.contains(slot));
-            lost.count() <= *spare
-        })
-    }
-
-    /// By group: its slots, and how many of them it can do without.
-    #[must_use]
-    pub fn spares(&self) -> Vec<(std::ops::Range<usize>, usize)> {
-        let mut first = 0;
-        let spares = self.groups.iter().map(|(kind, count)| {
-            let slots = first..first + count;
-            first += count;
-            let spare = match kind {
-                GroupKind::Single => 0,
-                GroupKind::Mirror => count - 1,
-                GroupKind::RaidZ(parities) => usize::from(*parities),
-            };
-            (slots, spare)
-        });
-        spares.collect()
-    }
-
     /// Name of a volume.
     #[must_use]
     pub fn volume_name(volume: usize) -> String {
@@ -247,11 +231,29 @@ impl Plan {
             let length_ns = *rng.pick(&RESTS_NS);
             wishes.push((rng.below(requests), Wish::Rest { length_ns }));
         }
+        // From a stream of its own, so that everything else of a seed stays as it was.
+        let mut returns = Rng::new(self.course.seed).fork(RETURNS_STREAM);
+        for _ in 0..returns.below(4) {
+            let at = returns.below(requests);
+            wishes.extend(returns.chance(1, 2).then_some((at, Wish::Return)));
+            wishes.push((at + returns.below(8), Wish::Add));
+        }
+        let mut changes = Rng::new(self.course.seed).fork(SERVED_STREAM);
+        for _ in 0..changes.below(3) {
+            let at = changes.below(requests);
+            let slot = changes.below(members) as usize;
+            let wish = match changes.chance(2, 3) {
+                true => Wish::Replace { slot },
+                false => Wish::Scrub,
+            };
+            wishes.push((at, wish));
+        }
         wishes.sort_by_key(|(request, _)| *request);
         self.course.wishes = wishes;
     }
 
     fn draw_lives(&mut self, rng: &mut Rng) {
+        let mut changes = Rng::new(self.course.seed).fork(CHANGES_STREAM);
         let mut left = self.course.requests;
         for _ in 0..rng.between(1, 4) {
             let requests = match rng.below(4) {
@@ -280,7 +282,12 @@ impl Plan {
             let hides = hides.then(|| rng.below(self.member_count() as u64) as usize);
             let deeds = match rng.chance(1, 3) {
                 true => (0..rng.between(1, 3))
-                    .map(|_| draw_deed(rng, (self.volumes.len(), self.member_count())))
+                    .flat_map(|_| {
+                        let members = self.member_count();
+                        let deed = draw_deed(rng, (self.volumes.len(), members));
+                        [Some(deed), draw_change(&mut changes, members)]
+                    })
+                    .flatten()
                     .collect(),
                 false => Vec::new(),
             };

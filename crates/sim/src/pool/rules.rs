@@ -3,7 +3,8 @@
 //! Invariants:
 //! - what may be lost at once is what each group can do without; who is behind, out, or holds damage that no scrub has
 //!   mended counts as lost;
-//! - a member that was lost is in the pool again after the next start alone.
+//! - a member that was replaced while clients went on is none any more when the pool says so, not before;
+//! - a member that was lost is in the pool again after the next start, or when it was taken back.
 
 use std::collections::BTreeSet;
 
@@ -31,6 +32,7 @@ impl Rules for Served {
         if attempt == Attempt::Create {
             let roles = (0..scene.plan.member_count() as u32).map(Some);
             *scene.memory.roles.borrow_mut() = roles.collect();
+            *scene.memory.groups.borrow_mut() = scene.plan.groups.clone();
             let made = make(context, &scene.plan, &disks).await;
             made.map_err(|error| Refusal::Other(error.to_string()))?;
         }
@@ -77,8 +79,14 @@ impl Rules for Served {
         scene.are_errors_allowed.get()
     }
 
+    /// A member may be replaced at any time: who is in the pool, when it is open, it knows itself.
     fn slots(scene: &Scene<Served>) -> Vec<Option<u32>> {
-        scene.memory.roles.borrow().clone()
+        let subject = scene.subject.borrow();
+        let members = subject.as_ref().map(|subject| subject.members());
+        match members {
+            Some(members) => members.into_iter().map(|(disk, _)| disk).collect(),
+            None => scene.memory.roles.borrow().clone(),
+        }
     }
 
     fn admits(scene: &Scene<Served>, disk: u32, fault: &Fault) -> bool {
@@ -100,14 +108,24 @@ impl Rules for Served {
         survives(scene, disk)
     }
 
-    fn spare_for(_scene: &Scene<Served>, _purpose: Purpose) -> Option<u32> {
-        None
+    /// A member that is out and there: it is taken back.
+    fn spare_for(scene: &Scene<Served>, purpose: Purpose) -> Option<u32> {
+        let out = scene.subject.borrow().as_ref()?.out();
+        let is_out = |disk: &SimDisk| out.contains(&disk.number());
+        match purpose {
+            Purpose::Add => scene.pick_idle(is_out),
+            Purpose::Replace => {
+                let members = Self::slots(scene);
+                scene.pick_idle(|disk| !members.contains(&Some(disk.number())))
+            }
+            Purpose::Give(_) | Purpose::Mend => None,
+        }
     }
 
     fn before_off(world: &mut World<Served>, number: usize, _ended: Ended) -> Option<u32> {
         let scene = &world.scene;
         let slot = scene.plan.pause_behind(number).hides?;
-        let disk = scene.memory.roles.borrow().get(slot).copied().flatten()?;
+        let disk = Self::slots(scene).get(slot).copied().flatten()?;
         let is_running = scene.subject.borrow().is_some();
         let is_there = scene.disks[disk as usize].is_present();
         (is_running && is_there && survives(scene, disk)).then_some(disk)
@@ -138,15 +156,16 @@ fn survives(scene: &Scene<Served>, disk: u32) -> bool {
     bad.extend(scene.memory.silent.borrow().iter());
     let is_bad = |disk: &&SimDisk| !disk.is_present() || disk.has_read_errors(&(0..u64::MAX));
     bad.extend(scene.disks.iter().filter(is_bad).map(SimDisk::number));
-    let members = subject.members().into_iter();
+    let members = subject.members();
+    let roles: Vec<Option<u32>> = members.iter().map(|(disk, _)| *disk).collect();
+    let members = members.into_iter();
     bad.extend(
         members
             .filter(|(_, is_whole)| !is_whole)
             .filter_map(|(disk, _)| disk),
     );
-    let roles = scene.memory.roles.borrow();
     let slots = roles.iter().enumerate();
     let lost = slots.filter(|(_, role)| role.is_none_or(|disk| bad.contains(&disk)));
     let lost: Vec<usize> = lost.map(|(slot, _)| slot).collect();
-    scene.plan.is_enough(&lost)
+    scene.memory.is_enough(&lost)
 }

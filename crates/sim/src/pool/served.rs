@@ -1,15 +1,16 @@
 //! A pool that is served, as the daemon serves it: opened, begun, its volumes opened, what members missed made good
 //! meanwhile, exported at the end.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use plexum_block::buf::Buf;
+use plexum_block::buf::{Buf, BufPool};
 use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_exec::Spawner;
 use plexum_pool::{
-    Absent, GroupKind, LivePool, LiveVolume, NewGroup, NewMember, NewPool, NewVolume, PoolError,
-    WritablePool, WriteOptions,
+    Absent, GroupKind, LivePool, LiveVolume, MemberInfo, NewGroup, NewMember, NewPool, NewVolume,
+    Now, PoolError, WritablePool, WriteOptions,
 };
 use plexum_zfs::{MemberState, NamedDevice, find_members};
 
@@ -25,10 +26,17 @@ use plexum_disks::disk::SimDisk;
 /// What the path of a member begins with, before the number of its disk.
 const PATH: &str = "/sim/disk ";
 
+/// How a snapshot is called that is there for as long as a scrub.
+pub(super) const PASSING: &str = "@passing";
+
 /// A pool that is served.
 pub struct Served {
     live: Rc<LivePool<SimDisk, SimClock>>,
     volumes: Vec<LiveVolume<SimDisk, SimClock>>,
+    buffers: BufPool,
+    clock: SimClock,
+    /// Changes that were begun while it is served.
+    changes: Cell<u64>,
 }
 
 /// What a disk is as a new member.
@@ -44,6 +52,12 @@ pub(super) fn new_member(disk: &SimDisk) -> NewMember<SimDisk> {
 /// Number of the disk of a member: one that is missing is called as it was last.
 pub(super) fn disk_of(name: &str) -> Option<u32> {
     disk_named(name).or_else(|| name.strip_prefix(PATH)?.parse().ok())
+}
+
+/// By slot: the disk, and the number of the group.
+pub(super) fn slots_of(members: &[MemberInfo]) -> Vec<(Option<u32>, u32)> {
+    let slots = members.iter().map(|one| (disk_of(&one.name), one.plex_id));
+    slots.collect()
 }
 
 /// How pools are opened here: members may be missing.
@@ -109,6 +123,19 @@ pub(super) async fn open(
     WritablePool::open(members, write_options(plan), &context.pool).await
 }
 
+/// Snapshots of a scrub that a crash has cut off are gone before anything else is done.
+async fn forget_passing(pool: &mut WritablePool<SimDisk>, wall_s: u64) -> Result<(), PoolError> {
+    for volume in pool.dataset_names().await? {
+        for snapshot in pool.snapshots(&volume).await? {
+            let name = format!("{volume}@{}", snapshot.name);
+            if name.ends_with(PASSING) {
+                pool.destroy_snapshot(&name, wall_s).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
 impl Served {
     /// Opens what is on these disks, has it managed, and serves it.
     pub(super) async fn begin(
@@ -119,6 +146,7 @@ impl Served {
     ) -> Result<Self, PoolError> {
         let (plan, memory) = (&scene.plan, &scene.memory);
         let mut pool = open(context, plan, disks).await?;
+        forget_passing(&mut pool, context.clock.wall_seconds()).await?;
         manage(&mut pool).await?;
         pool.begin(context.clock.wall_seconds()).await?;
         memory.committed_txg.set(pool.txg());
@@ -131,13 +159,26 @@ impl Served {
         for number in 0..plan.volumes.len() {
             volumes.push(LiveVolume::open(&live, &Plan::volume_name(number)).await?);
         }
-        Ok(Self { live, volumes })
+        Ok(Self {
+            live,
+            volumes,
+            buffers: context.pool.clone(),
+            clock: context.clock.clone(),
+            changes: Cell::new(0),
+        })
     }
 
     /// By volume: its size.
     pub(super) fn sizes_bytes(&self) -> Vec<u64> {
         let sizes = self.volumes.iter().map(|one| one.volume().size_bytes);
         sizes.collect()
+    }
+
+    /// Disks of members that are out.
+    pub(super) fn out(&self) -> Vec<u32> {
+        let members = self.live.members().into_iter();
+        let out = members.filter(|one| one.out.is_some());
+        out.filter_map(|one| disk_of(&one.name)).collect()
     }
 
     /// Members, as the pool knows them: disk, and whether it has everything.
@@ -151,6 +192,64 @@ impl Served {
                 )
             })
             .collect()
+    }
+
+    /// A member that is there again is one again, and is given what it missed.
+    async fn take_back(&self, disk: &SimDisk) -> Result<(), PoolError> {
+        let named = NamedDevice {
+            name: device_name(disk),
+            device: disk.reopen(),
+        };
+        let (members, notes) = find_members(vec![named], &self.buffers).await;
+        let Some(member) = members.first() else {
+            return Err(PoolError::Refused(notes.join(", ")));
+        };
+        let path = format!("{PATH}{}", disk.number());
+        self.live.take_back(member, Some(&path)).await?;
+        self.live.make_good().await.map(drop)
+    }
+
+    /// A disk that nobody has takes the place of a member, while clients go on.
+    async fn replace(&self, slot: usize, disk: &SimDisk) -> Result<(), PoolError> {
+        let members = self.live.members();
+        let Some(member) = members.get(slot) else {
+            return Err(PoolError::Refused(format!("there is no slot {slot}")));
+        };
+        let old = member.guid.to_string();
+        let new = new_member(&disk.reopen());
+        let begun = self.live.begin_replace(&old, new, self.now()).await?;
+        self.live.end_replace(&begun).await.map(drop)
+    }
+
+    /// Everything is read and mended, while clients go on. A snapshot of each volume is there for as long.
+    async fn scrub(&self) -> Result<(), PoolError> {
+        let names = self.volumes.iter().map(|one| one.volume().name.clone());
+        let names: Vec<String> = names.map(|name| format!("{name}{PASSING}")).collect();
+        for name in &names {
+            let now = self.now();
+            let taken = self
+                .live
+                .change(async |pool| pool.snapshot(name, now).await);
+            taken.await?;
+        }
+        let scrubbed = self.live.scrub().await;
+        for name in &names {
+            let wall_s = self.now().wall_s;
+            let gone = self
+                .live
+                .change(async |pool| pool.destroy_snapshot(name, wall_s).await);
+            gone.await?;
+        }
+        scrubbed.map(drop)
+    }
+
+    /// No two changes have one seed, also when they begin in the same moment: identities are made of it.
+    fn now(&self) -> Now {
+        self.changes.set(self.changes.get() + 1);
+        Now {
+            wall_s: self.clock.wall_seconds(),
+            seed: self.clock.now_ns() ^ self.changes.get() << 48,
+        }
     }
 
     async fn finish(&self, volume: usize, fua: Fua) -> Result<(), IoError> {
@@ -205,8 +304,22 @@ impl Subject for Served {
         let _ = self.live.make_good().await;
     }
 
-    async fn operate(&self, _operation: Operation, _disks: &[SimDisk]) -> Result<(), String> {
-        Err("what an administrator does with a pool he does while nobody uses it".to_owned())
+    async fn operate(&self, operation: Operation, disks: &[SimDisk]) -> Result<(), String> {
+        match operation {
+            Operation::Add { disk } => {
+                let taken_back = self.take_back(&disks[disk as usize]).await;
+                taken_back.map_err(|error| error.to_string())
+            }
+            Operation::Replace { slot, disk } => {
+                let replaced = self.replace(slot, &disks[disk as usize]).await;
+                replaced.map_err(|error| error.to_string())
+            }
+            Operation::Scrub => {
+                let scrubbed = self.scrub().await;
+                scrubbed.map_err(|error| error.to_string())
+            }
+            Operation::Fail { .. } => Err("nobody declares a member of a pool failed".to_owned()),
+        }
     }
 
     async fn stop(&self) -> Result<(), IoError> {
