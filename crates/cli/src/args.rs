@@ -331,7 +331,7 @@ pub struct Explain {
 #[derive(clap::Args, Debug, Clone)]
 pub struct Serve {
     /// Members in any order: file, device or URI
-    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
+    #[arg(value_name = "MEMBER", required_unless_present_any = ["scan", "dataset"])]
     pub members: Vec<String>,
     /// Serve all sets found in folders or on devices
     #[arg(long, value_name = "DIR", num_args = 1..)]

@@ -203,6 +203,20 @@ fn run_datasets(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
             "--dataset goes without --listen and --scan, and with --txg or --write",
         ));
     }
+    if let Some(daemon) = Daemon::find().filter(|_| !args.alone && !common.dry_run) {
+        check_daemon_words(args)?;
+        let mut exit = 0;
+        for ready in daemon.open(&asked(args))? {
+            exit = announce(&ready, screen).max(exit);
+            if args.ublk {
+                check_device(&ready)?;
+            }
+        }
+        return Ok(exit);
+    }
+    if args.members.is_empty() {
+        return Err(usage("no daemon runs that has the pool: name its members"));
+    }
     let request = DatasetRequest {
         datasets: args.dataset.clone(),
         members: args.members.clone(),
@@ -293,6 +307,9 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
 fn asked(args: &Serve) -> OpenRequest {
     OpenRequest {
         members: args.members.clone(),
+        datasets: args.dataset.clone(),
+        trust: args.trust,
+        txg: args.txg,
         name: args.name.clone(),
         read_only: args.read_only,
         write: args.write,

@@ -103,6 +103,11 @@ impl Expected {
     pub fn learn(&mut self, status: &VolumeStatus) -> bool {
         let before = (self.slots.clone(), self.spares.clone());
         self.spares.clear();
+        if self.format == "zfs" {
+            // Members of a pool come and go for good; slots behind one that has gone are others now.
+            let is_slot = |slot: &u32| status.members.iter().any(|one| one.slot == Some(*slot));
+            self.slots.retain(|slot, _| is_slot(slot));
+        }
         for member in &status.members {
             let is_lost = matches!(member.state, MemberState::Missing | MemberState::Faulty);
             let slot = member.slot.and_then(|slot| self.slots.get_mut(&slot));

@@ -13,7 +13,7 @@ use plexum_format::detect::{Found as FormatFound, detect, probe_places};
 use plexum_format::{Container, SECTOR_BYTES};
 
 use crate::open::{AnyDevice, problem_of_io};
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
 
 /// Bytes at the start and at the end that are looked at.
 const EDGE_BYTES: u64 = 1 << 20;
@@ -27,6 +27,18 @@ pub struct Finding {
     pub what: String,
     /// Where its signature is, where known.
     pub offset_bytes: Option<u64>,
+}
+
+/// The refusal of a member that would be overwritten, and on which something was found.
+pub(crate) fn not_empty(word: &str, found: &Finding) -> Problem {
+    Problem::new(
+        Code::WouldDestroy,
+        format!("{word} is not empty: {} found", found.what),
+    )
+    .member(word)
+    .why("it would be overwritten")
+    .hint(format!("to look at it:   plexum examine {word}"))
+    .hint("to overwrite it all the same, add:   --force")
 }
 
 /// Everything found on the member `word`, best known first. Empty: it is blank.

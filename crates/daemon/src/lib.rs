@@ -25,6 +25,7 @@ pub mod open;
 pub mod owners;
 mod part;
 pub mod planned;
+pub mod pool_change;
 pub mod pool_write;
 pub mod problem;
 pub mod runtime_dir;

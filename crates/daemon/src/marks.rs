@@ -14,6 +14,7 @@ use plexum_format::uuid::md_uuid_text;
 use plexum_format::{Found, SECTOR_BYTES, detect};
 
 use crate::expected::Expected;
+use crate::zfs::{Search, ZfsMember, members_on};
 
 /// The mark of one set on a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,18 @@ impl Mark {
         }
     }
 
+    fn of_pool(member: &ZfsMember) -> Option<Self> {
+        let label = member.label()?;
+        let roots = member.areas.iter().flat_map(|area| &area.uberblocks);
+        Some(Self {
+            format: "zfs".into(),
+            set: label.pool_guid.to_string(),
+            member: label.guid.to_string(),
+            slot: None,
+            age: roots.map(|root| root.txg).max().unwrap_or(0),
+        })
+    }
+
     /// Whether it is one of this volume.
     #[must_use]
     pub fn is_of(&self, expected: &Expected) -> bool {
@@ -80,7 +93,7 @@ impl Mark {
 /// Whether members of this volume are known by what is on them; those of others by their paths alone.
 #[must_use]
 pub fn are_members_marked(expected: &Expected) -> bool {
-    let marked = ["gmirror", "gstripe", "gconcat"];
+    let marked = ["gmirror", "gstripe", "gconcat", "zfs"];
     let is_marked = expected.format.starts_with("md-") || marked.contains(&&*expected.format);
     is_marked && !expected.uuid.is_empty()
 }
@@ -104,15 +117,18 @@ pub fn read_marks(path: &Path) -> io::Result<Marks> {
     let mut reader = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset);
     let sectors = size_bytes / SECTOR_BYTES;
     let mut detection = detect(sectors, &mut reader)?;
-    if detection.is_blank() {
-        return Ok(Marks::default());
-    }
     let partitions = look_at(size_bytes, &mut reader);
     detection.leave_to(&partitions, sectors);
+    let pools = members_on(&mut reader, size_bytes, "", &partitions, Search::Tables);
     let is_damaged =
         |found: &Found| matches!(found, Found::Damaged { .. } | Found::DamagedLabel { .. });
     Ok(Marks {
-        marks: detection.found.iter().filter_map(Mark::of_found).collect(),
+        marks: {
+            let found = detection.found.iter().filter_map(Mark::of_found);
+            found
+                .chain(pools.iter().filter_map(Mark::of_pool))
+                .collect()
+        },
         is_damaged: detection.found.iter().any(is_damaged),
     })
 }

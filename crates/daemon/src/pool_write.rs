@@ -8,12 +8,13 @@ use std::rc::Rc;
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
 use plexum_pool::{
-    Absent, CheckReport, Foreign, GroupKind, Mixed, NewGroup, NewMember, NewPool, Now, PoolError,
-    UpkeepReport, WritablePool, WriteOptions, check_pool, check_pool_name, group_bytes,
+    Absent, CheckReport, Foreign, GroupKind, MemberInfo, Mixed, NewGroup, NewMember, NewPool, Now,
+    PoolError, UpkeepReport, WritablePool, WriteOptions, check_pool, check_pool_name, group_bytes,
 };
 use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
-use plexum_zfs::{NamedDevice, find_members};
+use plexum_zfs::{MemberState, NamedDevice, find_members};
+use serde_json::{Value, json};
 
 use crate::create::{check_folder, now_seconds, or_removed, random_uuid, this_host};
 use crate::open::{AnyDevice, MemberWord, check_writers};
@@ -223,7 +224,8 @@ impl PlannedMember {
     }
 }
 
-/// Gives a member of a pool its successor; a file that was made for it is removed again when that fails.
+/// Gives a member of a pool its successor; a file that was made for it is removed again when that fails before a root
+/// may name it.
 ///
 /// # Errors
 /// Of making the file; those of [`WritablePool::replace`].
@@ -234,7 +236,7 @@ pub async fn replace_member(
     new: PlannedMember,
     tell: &mut dyn FnMut(&UpkeepReport),
 ) -> Result<UpkeepReport, Problem> {
-    let work = async |made: &mut Vec<PathBuf>| {
+    change(pool, async |pool, made| {
         let new = new.make(handle, made).await?;
         let now = Now {
             wall_s: now_seconds()?,
@@ -242,11 +244,12 @@ pub async fn replace_member(
         };
         let replaced = pool.replace(old, new, now, tell).await;
         replaced.map_err(|error| of_pool(&error))
-    };
-    or_removed(work).await
+    })
+    .await
 }
 
-/// Makes a member a side of a mirror; a file that was made for it is removed again when that fails.
+/// Makes a member a side of a mirror; a file that was made for it is removed again when that fails before a root may
+/// name it.
 ///
 /// # Errors
 /// Of making the file; those of [`WritablePool::attach`].
@@ -257,15 +260,15 @@ pub async fn attach_member(
     new: PlannedMember,
     now: Now,
 ) -> Result<(), Problem> {
-    let work = async |made: &mut Vec<PathBuf>| {
+    change(pool, async |pool, made| {
         let new = new.make(handle, made).await?;
         let attached = pool.attach(side, new, now).await;
         attached.map_err(|error| of_pool(&error))
-    };
-    or_removed(work).await
+    })
+    .await
 }
 
-/// Adds a group to a pool; files that were made for it are removed again when that fails.
+/// Adds a group to a pool; files that were made for it are removed again when that fails before a root may name them.
 ///
 /// # Errors
 /// Of making the files; those of [`WritablePool::add_group`].
@@ -276,7 +279,7 @@ pub async fn add_group(
     mixed: Mixed,
     now: Now,
 ) -> Result<(), Problem> {
-    let work = async |made: &mut Vec<PathBuf>| {
+    change(pool, async |pool, made| {
         let mut new = Vec::new();
         for member in members {
             new.push(member.make(handle, made).await?);
@@ -284,8 +287,24 @@ pub async fn add_group(
         let group = NewGroup { kind, members: new };
         let added = pool.add_group(group, mixed, now).await;
         added.map_err(|error| of_pool(&error))
-    };
-    or_removed(work).await
+    })
+    .await
+}
+
+/// Changes a pool; files that were made for that are removed again when it fails before a root may name them. Of a
+/// commit that failed nobody knows how far it got.
+async fn change<T>(
+    pool: &mut WritablePool<AnyDevice>,
+    work: impl AsyncFnOnce(&mut WritablePool<AnyDevice>, &mut Vec<PathBuf>) -> Result<T, Problem>,
+) -> Result<T, Problem> {
+    or_removed(async |made| {
+        let result = work(pool, made).await;
+        if pool.why_frozen().is_some() {
+            made.clear();
+        }
+        result
+    })
+    .await
 }
 
 /// A number that no other pool was made with.
@@ -364,17 +383,10 @@ pub async fn open_writable(
     let mut devices = Vec::new();
     let mut absent = Absent::Refused;
     for word in words {
-        let parsed = MemberWord::parse(word);
-        if parsed == MemberWord::Missing {
-            absent = Absent::Accepted;
-            continue;
+        match MemberWord::parse(word) {
+            MemberWord::Missing => absent = Absent::Accepted,
+            _ => devices.push(writable_device(handle, word).await?),
         }
-        let device = AnyDevice::open(handle, &parsed, &OpenOptions::read_write()).await?;
-        check_writers(&parsed, word)?;
-        devices.push(NamedDevice {
-            name: word.clone(),
-            device,
-        });
     }
     let buffers = BufPool::new(KEEP_BYTES);
     let (members, left_out) = find_members(devices, &buffers).await;
@@ -408,7 +420,34 @@ pub async fn open_writable(
     Ok(pool)
 }
 
-/// Opens a pool to look at it as a writer does, whoever has it in use. Nothing can be written to it.
+/// Opens a member that is written.
+async fn writable_device(handle: &Handle, word: &str) -> Result<NamedDevice<AnyDevice>, Problem> {
+    let parsed = MemberWord::parse(word);
+    let device = AnyDevice::open(handle, &parsed, &OpenOptions::read_write()).await?;
+    check_writers(&parsed, word)?;
+    Ok(NamedDevice {
+        name: word.to_owned(),
+        device,
+    })
+}
+
+/// Opens a member of a pool that is served already, and reads what it says of itself.
+///
+/// # Errors
+/// Of opening; `NoMetadata` when nothing of a pool is on it.
+pub(crate) async fn open_returned(
+    handle: &Handle,
+    word: &str,
+) -> Result<MemberState<AnyDevice>, Problem> {
+    let device = writable_device(handle, word).await?;
+    let (mut members, notes) = find_members(vec![device], &BufPool::new(KEEP_BYTES)).await;
+    match members.is_empty() {
+        false => Ok(members.remove(0)),
+        true => Err(Problem::new(Code::NoMetadata, notes.join(", "))),
+    }
+}
+
+/// Opens a pool that no server has, to look at it as a writer does. Nothing can be written to it.
 ///
 /// # Errors
 /// Of opening; what of the pool keeps it from being written.
@@ -426,6 +465,16 @@ pub async fn pool_status(
             });
         }
     }
+    rehearsing(devices).await
+}
+
+/// The pool of these members, to look at it and to rehearse changes: nothing can be written to it.
+///
+/// # Errors
+/// What of the pool keeps it from being written.
+pub(crate) async fn rehearsing(
+    devices: Vec<NamedDevice<AnyDevice>>,
+) -> Result<WritablePool<AnyDevice>, Problem> {
     let buffers = BufPool::new(KEEP_BYTES);
     let (members, _) = find_members(devices, &buffers).await;
     let options = WriteOptions {
@@ -436,6 +485,24 @@ pub async fn pool_status(
     let mut pool = opened.map_err(|error| of_pool(&error))?;
     pool.rehearse();
     Ok(pool)
+}
+
+/// What is told of a pool: its members, what they miss, its data sets.
+///
+/// # Errors
+/// What of it cannot be read.
+pub async fn pool_json(pool: &WritablePool<AnyDevice>) -> Result<Value, Problem> {
+    let members = pool.members();
+    let is_whole = |one: &MemberInfo| one.out.is_none() && one.missed_groups == 0;
+    let shown = members.iter().map(|one| {
+        json!({"group": one.plex_id, "slot": one.slot, "member": one.name, "guid": one.guid.to_string(),
+            "out": one.out, "missed_groups": one.missed_groups, "successor": one.successor})
+    });
+    Ok(
+        json!({"format": "zfs", "txg": pool.txg(), "usable_bytes": pool.usable_bytes(),
+        "is_whole": members.iter().all(is_whole), "members": shown.collect::<Vec<_>>(),
+        "datasets": pool.dataset_names().await?}),
+    )
 }
 
 /// Checks everything that a pool says about itself. Nothing is written.
@@ -475,3 +542,6 @@ pub fn of_pool(error: &PoolError) -> Problem {
 pub fn wall_seconds() -> Result<u64, Problem> {
     now_seconds()
 }
+
+#[cfg(test)]
+mod tests;

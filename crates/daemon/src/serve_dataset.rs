@@ -3,7 +3,9 @@
 //!
 //! Invariants: nobody is let in before everything is open; whoever has asked for the end is answered.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +19,8 @@ use crate::control::events::EventHub;
 use crate::control::request::{Action, Ask, Request};
 use crate::control::server::ControlServer;
 use crate::dataset::PoolServed;
-use crate::host::NvmeListen;
 use crate::host::listen::bind_tcp;
+use crate::host::{NvmeListen, Refusal};
 use crate::pool_write::Trust;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{RuntimeDir, Surroundings};
@@ -58,6 +60,44 @@ pub struct DatasetRequest {
     pub memory_bytes: u64,
     /// Where sockets go.
     pub runtime_dir: RuntimeDir,
+}
+
+/// The pool of a data set.
+#[must_use]
+pub fn pool_of(dataset: &str) -> &str {
+    dataset.split(['/', '@']).next().unwrap_or_default()
+}
+
+impl DatasetRequest {
+    /// The pool that all data sets are in.
+    #[must_use]
+    pub fn pool_name(&self) -> &str {
+        self.datasets.first().map_or("", |first| pool_of(first))
+    }
+
+    /// The name that a data set is served by.
+    #[must_use]
+    pub fn name_of(&self, dataset: &str) -> String {
+        let last = || dataset.rsplit('/').next().unwrap_or(dataset).to_owned();
+        self.name.clone().unwrap_or_else(last)
+    }
+
+    /// The names that the data sets are served by.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.datasets.iter().map(|dataset| self.name_of(dataset))
+    }
+
+    /// Looks at the names before anything is opened.
+    ///
+    /// # Errors
+    /// `DuplicateMember`: two of them are the same.
+    pub(crate) fn check_names(&self) -> Result<(), Problem> {
+        let mut known = BTreeSet::new();
+        match self.names().find(|name| !known.insert(name.clone())) {
+            None => Ok(()),
+            Some(name) => Err(Refusal::NameTaken { name }.problem()),
+        }
+    }
 }
 
 enum Message {
@@ -102,6 +142,7 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
     let (sender, mut inbox) = mailbox(ASKS_MAX);
     let events = EventHub::default();
     let served = runtime.block_on(PoolServed::open(&handle, request, events.clone()))?;
+    let served = Rc::new(served);
     let asks = sender.clone();
     let post = Arc::new(move |ask| {
         if let Err(SendError::Full(Message::Ask(ask))) = asks.send(Message::Ask(ask)) {
@@ -112,7 +153,8 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
         }
     });
     // Before clients are let in: who reaches the volume can ask about it at once.
-    let controls = served.volumes.iter().map(|volume| volume.control.clone());
+    let volumes = served.volumes();
+    let controls = volumes.iter().map(|volume| volume.control.clone());
     let control = ControlServer::start(controls.collect(), post, events)?;
     let signals = StopSignals::new(&handle)
         .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
@@ -139,19 +181,24 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
 
 /// Lets clients in by all ways that were asked for.
 async fn let_in(served: &PoolServed, request: &DatasetRequest) -> Result<(), Problem> {
-    let (fronts, volumes) = (&served.fronts, &served.volumes);
-    fronts.listen_nbd(volumes)?;
+    let (fronts, volumes) = (&served.fronts, served.volumes());
+    for volume in &volumes {
+        fronts.listen_nbd(volume)?;
+    }
     if let Some(nvme) = &request.nvme {
-        fronts.listen_nvme(volumes, nvme)?;
+        fronts.listen_nvme(&volumes, nvme)?;
     }
     if let Some(path) = &request.vhost_user {
-        fronts.listen_machine(served.only("--vhost-user")?, path)?;
+        fronts.listen_machine(&*served.only("--vhost-user")?, path)?;
     }
-    fronts.give_devices(volumes, request.device).await
+    for volume in &volumes {
+        fronts.give_device(volume, request.device).await?;
+    }
+    Ok(())
 }
 
 /// Answers what comes until somebody asks for the end.
-async fn hear(served: &PoolServed, inbox: &mut Mailbox<Message>) {
+async fn hear(served: &Rc<PoolServed>, inbox: &mut Mailbox<Message>) {
     while let Some(message) = inbox.receive().await {
         let Message::Ask(ask) = message else {
             // The process ends: perhaps to be started again.
@@ -165,8 +212,19 @@ async fn hear(served: &PoolServed, inbox: &mut Mailbox<Message>) {
                 ..
             }
         );
-        let answer = served.answer(&ask.request);
-        ask.answer(answer);
+        match &ask.request {
+            Request::ShowPool { pool }
+            | Request::RehearsePool { pool, .. }
+            | Request::ChangePool { pool, .. }
+                if served.is_called(pool) =>
+            {
+                served.answer_of_pool(ask, || ());
+            }
+            request => {
+                let answer = served.answer(request);
+                ask.answer(answer);
+            }
+        }
         if is_stop {
             return;
         }
@@ -175,8 +233,9 @@ async fn hear(served: &PoolServed, inbox: &mut Mailbox<Message>) {
 
 /// Says of each volume that clients may come.
 fn tell(served: &PoolServed, ready: Tell) -> Result<(), Problem> {
-    for (n, volume) in served.volumes.iter().enumerate() {
-        let is_last = n + 1 == served.volumes.len();
+    let volumes = served.volumes();
+    for (n, volume) in volumes.iter().enumerate() {
+        let is_last = n + 1 == volumes.len();
         ready(&Ready {
             left_out: is_last.then(Vec::new),
             status: served.status(volume),

@@ -14,6 +14,8 @@ mod judge;
 mod look;
 mod names;
 mod notify;
+mod pool_volumes;
+mod pools;
 mod returns;
 mod same_bay;
 mod scrubs;
@@ -57,7 +59,8 @@ use crate::volume::status::JSON_VERSION;
 use alarms::Alarms;
 use find::Sight;
 use look::{Looker, Reach};
-use names::Meant;
+use names::{Meant, judged_as};
+use pools::Pools;
 use scrubs::Scrubs;
 use tell::ready;
 use tick::Tick;
@@ -121,6 +124,7 @@ pub struct ServiceRequest {
 /// The daemon. Belongs to one thread.
 struct Service {
     host: Rc<Host>,
+    pools: Pools,
     keeper: Option<Keeper>,
     start: StartPolicy,
     replace: ReplaceConfig,
@@ -175,7 +179,7 @@ pub fn run(
     });
     let dir = state_dir.as_ref();
     let (known, mut problems) = dir.map_or_else(Default::default, StateDir::expected);
-    let keys = known.iter().map(|expected| expected.key().to_string());
+    let keys = known.iter().map(|expected| judged_as(expected).to_string());
     let (alarms, unread) = Alarms::new(&handle, configured, host.keeper(), dir, keys);
     problems.extend(unread);
     let policies = (request.start, request.config.replace);
@@ -190,7 +194,7 @@ pub fn run(
         let told = ready(&json!({
             "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems, "metrics": metrics, "page": page, "page_url": page_url,
             "configuration": misconfigured, "not_kept": service.alarms.not_kept(), "channels": lacking,
-            "volumes": host.list().len(), "waiting": service.waiting(),
+            "volumes": service.served_count(), "waiting": service.waiting(),
         }));
         let notifier = notify::Notifier::start(&handle, &service);
         if told.is_ok() {
@@ -203,10 +207,10 @@ pub fn run(
         (told, notifier)
     };
     notifier.stopping();
-    runtime.block_on(Rc::clone(&service).stop_all());
+    let closed = runtime.block_on(Rc::clone(&service).stop_all());
     runtime.block_on(Rc::clone(&service.alarms).end());
     host.end();
-    let result = result.and(host.failure().map_or(Ok(()), Err));
+    let result = result.and(host.failure().map_or(closed, Err));
     drop((service, host, handle, runtime, control, tell));
     result
 }
@@ -235,6 +239,7 @@ impl Service {
         });
         Rc::new(Self {
             host: Rc::clone(host),
+            pools: Pools::default(),
             keeper: host.keeper(),
             start,
             replace,
@@ -265,12 +270,20 @@ impl Service {
                 let request = request.clone();
                 self.alarms.answer(ask, request);
             }
-            Request::Show { volume } if self.host.get(volume).is_none() => {
+            Request::Show { volume }
+                if self.host.get(volume).is_none() && self.pools.named(volume).is_none() =>
+            {
                 match self.show_waiting(volume) {
                     Some(answer) => ask.answer(answer),
                     None => answers::answer(&self.host, ask),
                 }
             }
+            Request::ShowPool { pool }
+            | Request::RehearsePool { pool, .. }
+            | Request::ChangePool { pool, .. } => match self.pools.meant(pool) {
+                Ok(pool) => self.answer_of_open_pool(&pool, ask),
+                Err(problem) => ask.answer(Err(problem)),
+            },
             Request::Open { .. } | Request::Start { .. } | Request::Forget { .. } => {
                 let _task = self.host.handle().spawn(Rc::clone(self).change(ask));
             }
@@ -280,14 +293,20 @@ impl Service {
             } => {
                 let _task = self.host.handle().spawn(Rc::clone(self).stop(ask));
             }
-            _ => answers::answer(&self.host, ask),
+            request => {
+                let one = pool_volumes::named_in(request).and_then(|name| self.pools.named(name));
+                match one {
+                    Some(one) => self.answer_of_pool(one, ask),
+                    None => answers::answer(&self.host, ask),
+                }
+            }
         }
     }
 
     /// Changes which volumes there are.
     async fn change(self: Rc<Self>, ask: Ask) {
         let answer = match ask.request.clone() {
-            Request::Open { open } => self.open(open).await,
+            Request::Open { open } => self.open(*open).await,
             Request::Start { volume } => self.start_again(&volume).await,
             Request::Forget { volume } => self.forget(&volume).await,
             _ => return answers::answer(&self.host, ask),
@@ -309,6 +328,10 @@ impl Service {
         if let Err(problem) = self.want(&key, Wanted::Stopped).await {
             return ask.answer(Err(problem));
         }
+        if let Some(one) = self.of_pool(&key) {
+            let answer = self.stop_of_pool(one).await;
+            return ask.answer(answer);
+        }
         let Some(hosted) = self.hosted(&key) else {
             let message = format!("{volume} is not waited for any more");
             return ask.answer(Ok(json!({"message": message})));
@@ -324,6 +347,9 @@ impl Service {
         if let Some(name) = &open.name {
             crate::create::check_name(name)?;
         }
+        if !open.datasets.is_empty() {
+            return self.open_pool_volumes(open).await;
+        }
         let request = open.assemble()?;
         self.check_answering(&open.members).await?;
         let _turn = self.turn.lock().await;
@@ -334,15 +360,26 @@ impl Service {
                 continue;
             };
             let expected = Expected::of(&status, &open.for_later());
-            let kept = self.expect(expected).await;
-            let mut notes = hosted.notes().to_vec();
-            notes.extend(kept.err().map(|reason| {
-                format!(
-                    "{} is not served at the next start: {reason}",
-                    hosted.name()
-                )
-            }));
+            let notes = self.expect_with(expected, hosted.notes()).await;
             told.push(ready(hosted, &notes));
+        }
+        Ok(json!({"version": JSON_VERSION, "kind": "opened", "volumes": told}))
+    }
+
+    /// As `open`, of volumes of a pool. Each is expected by itself.
+    async fn open_pool_volumes(&self, open: OpenRequest) -> Answer {
+        self.check_answering(&open.members).await?;
+        let _turn = self.turn.lock().await;
+        let opened = self.open_datasets(&open).await?;
+        let mut told = Vec::new();
+        for (one, dataset) in opened.iter().zip(&open.datasets) {
+            let later = OpenRequest {
+                datasets: vec![dataset.clone()],
+                ..open.for_later()
+            };
+            let expected = Expected::of(&one.status(), &later);
+            let notes = self.expect_with(expected, &one.pool.notes).await;
+            told.push(one.ready(&notes));
         }
         Ok(json!({"version": JSON_VERSION, "kind": "opened", "volumes": told}))
     }
@@ -370,12 +407,17 @@ impl Service {
             return Err(self.unknown(volume));
         };
         self.want(&key, Wanted::Served).await?;
-        if self.hosted(&key).is_none() {
+        if !self.is_served(&key) {
             let view = self.look_for(std::slice::from_ref(&key)).await;
             self.try_one(&key, Insist::Now, &view).await?;
         }
-        let hosted = self.hosted(&key).ok_or_else(|| self.unknown(volume))?;
-        let told = ready(&hosted, hosted.notes());
+        let told = match self.of_pool(&key) {
+            Some(one) => one.ready(&one.pool.notes),
+            None => {
+                let hosted = self.hosted(&key).ok_or_else(|| self.unknown(volume))?;
+                ready(&hosted, hosted.notes())
+            }
+        };
         Ok(json!({"version": JSON_VERSION, "kind": "opened", "volumes": [told]}))
     }
 
@@ -384,7 +426,7 @@ impl Service {
         let _turn = self.turn.lock().await;
         let key = self.key_of(volume, Meant::Waiting)?;
         let is_served = match &key {
-            Some(key) => self.hosted(key).is_some(),
+            Some(key) => self.is_served(key),
             None => self.host.get(volume).is_some(),
         };
         if is_served {
@@ -427,6 +469,16 @@ impl Service {
         Ok(())
     }
 
+    /// Expects a volume from now on. Gives the notes of its start, and why it is not served at the next one.
+    async fn expect_with(&self, expected: Expected, notes: &[String]) -> Vec<String> {
+        let name = expected.volume.clone();
+        let kept = self.expect(expected).await;
+        let unkept = kept
+            .err()
+            .map(|reason| format!("{name} is not served at the next start: {reason}"));
+        notes.iter().cloned().chain(unkept).collect()
+    }
+
     async fn expect(&self, expected: Expected) -> Result<(), String> {
         let key = expected.key();
         let entry = Entry::new(expected.clone());
@@ -462,15 +514,21 @@ impl Service {
     }
 
     /// Closes all volumes, each as far as it goes; they are served again at the next start.
-    async fn stop_all(self: Rc<Self>) {
+    ///
+    /// # Errors
+    /// A pool that could not be closed cleanly; what went wrong with others is the host's.
+    async fn stop_all(self: Rc<Self>) -> Result<(), Problem> {
         self.is_ending.set(true);
         let _turn = self.turn.lock().await;
         for status in self.host.list().iter().filter_map(|hosted| hosted.status()) {
             self.learn(&status);
         }
-        for closing in self.host.close_all() {
+        let closing = self.host.close_all();
+        let pools = self.close_pools().await;
+        for closing in closing {
             let _ = closing.await; // a task that was aborted has let go
         }
+        pools
     }
 }
 

@@ -29,10 +29,14 @@ pub enum PoolCommand {
     /// Read and check everything; exit 1 when something is wrong, with --repair when something is lost
     Scrub(Scrub),
     /// Members, and what they miss; exit 1 when something is not whole
-    #[command(after_help = "Example:\n  plexum pool status disk1 disk2 disk3")]
+    #[command(
+        after_help = "Example:\n  plexum pool status disk1 disk2 disk3\n  plexum pool status tank"
+    )]
     Status(Status),
     /// Take a snapshot of a volume
-    #[command(after_help = "Example:\n  plexum pool snapshot tank/vol@monday disks/*")]
+    #[command(
+        after_help = "Example:\n  plexum pool snapshot tank/vol@monday\n  plexum pool snapshot tank/vol@monday disks/*"
+    )]
     Snapshot(Name),
     /// Destroy a snapshot
     #[command(
@@ -62,7 +66,7 @@ pub enum PoolCommand {
     Online(MemberChange),
     /// Put a new member in the place of another, which may be missing
     #[command(
-        after_help = "Example:\n  plexum pool replace disks/b disks/new disks/a disks/b disks/c\n  plexum pool replace /old/b disks/new disks/a disks/c missing"
+        after_help = "Example:\n  plexum pool replace /dev/sdb /dev/sdx tank\n  plexum pool replace disks/b disks/new disks/a disks/b disks/c\n  plexum pool replace /old/b disks/new disks/a disks/c missing"
     )]
     Replace(Replace),
     /// Make a new member a side of a mirror: beside a single member, or one more of a mirror
@@ -203,8 +207,8 @@ pub struct CreateVolume {
     /// Its size
     #[arg(value_name = "SIZE", value_parser = parse_bytes)]
     pub size: u64,
-    /// All members of the pool, in any order: file, device or URI
-    #[arg(value_name = "MEMBER", required = true)]
+    /// All members of the pool, in any order; `missing` for each that is gone; not needed when the pool is served
+    #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
     /// Block of the volume; cannot be changed later [default: 16K on RAID-Z, 4K elsewhere]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -220,7 +224,8 @@ pub struct CreateVolume {
 /// `plexum pool status`.
 #[derive(clap::Args, Debug)]
 pub struct Status {
-    /// Members in any order: file, device or URI; `missing` for each that is gone
+    /// Members in any order: file, device or URI; `missing` for each that is gone;
+    /// or the name of a pool that is served
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
 }
@@ -231,8 +236,8 @@ pub struct Name {
     /// The snapshot, the pool's and the volume's names included
     #[arg(value_name = "POOL/VOLUME@SNAP")]
     pub name: String,
-    /// All members of the pool, in any order; `missing` for each that is gone
-    #[arg(value_name = "MEMBER", required = true)]
+    /// All members of the pool, in any order; `missing` for each that is gone; not needed when the pool is served
+    #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
 }
 
@@ -242,8 +247,8 @@ pub struct Destroy {
     /// What is meant, the pool's name included
     #[arg(value_name = "POOL/VOLUME[@SNAP]")]
     pub name: String,
-    /// All members of the pool, in any order; `missing` for each that is gone
-    #[arg(value_name = "MEMBER", required = true)]
+    /// All members of the pool, in any order; `missing` for each that is gone; not needed when the pool is served
+    #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
     /// It is meant to be lost
     #[arg(long)]
@@ -259,8 +264,8 @@ pub struct NewName {
     /// The new name, the pool's included
     #[arg(value_name = "NEW")]
     pub new: String,
-    /// All members of the pool, in any order; `missing` for each that is gone
-    #[arg(value_name = "MEMBER", required = true)]
+    /// All members of the pool, in any order; `missing` for each that is gone; not needed when the pool is served
+    #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
 }
 
@@ -273,8 +278,8 @@ pub struct Resize {
     /// Its new size
     #[arg(value_name = "SIZE", value_parser = parse_bytes)]
     pub size: u64,
-    /// All members of the pool, in any order; `missing` for each that is gone
-    #[arg(value_name = "MEMBER", required = true)]
+    /// All members of the pool, in any order; `missing` for each that is gone; not needed when the pool is served
+    #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
     /// It may become smaller: what is behind its new end is lost
     #[arg(long)]
@@ -287,7 +292,8 @@ pub struct MemberChange {
     /// The member, as it is given below, or its identity
     #[arg(value_name = "WHICH")]
     pub member: String,
-    /// All members of the pool, in any order; `missing` for each that is gone
+    /// All members of the pool, in any order; `missing` for each that is gone;
+    /// or the name of a pool that is served
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
 }
@@ -298,7 +304,8 @@ pub struct Coming {
     /// The one that comes: file, device or URI
     #[arg(value_name = "NEW")]
     pub new: String,
-    /// All members of the pool without the new one, in any order; `missing` for each that is gone
+    /// All members of the pool without the new one, in any order; `missing` for each that is gone;
+    /// or the name of a pool that is served
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
     /// Make the new member as a sparse file of this size, when it does not exist
@@ -326,7 +333,8 @@ pub struct Add {
     /// The group, a word and its members: mirror, raidz1, raidz2 or raidz3; or one member alone
     #[arg(value_name = "[KIND] MEMBER", required = true)]
     pub group: Vec<String>,
-    /// All members that the pool has, in any order; `missing` for each that is gone
+    /// All members that the pool has, in any order; `missing` for each that is gone;
+    /// or the name of a pool that is served
     #[arg(long, value_name = "MEMBER", num_args = 1.., required = true)]
     pub to: Vec<String>,
     /// Although it is of another kind than the pool's groups, or can do without another number of members

@@ -1,17 +1,16 @@
-//! Words that change a pool that is not served: snapshots, volumes, members.
+//! Words that change a pool: snapshots, volumes, members.
 //!
-//! Each opens the pool for writing, does its one thing, and leaves the pool as exported.
+//! Of a pool that nobody serves each opens it for writing, does its one thing, and leaves it as exported. Else it has
+//! the server do it, which goes on with what takes long.
 
-use plexum_daemon::open::AnyDevice;
-use plexum_daemon::pool_write::{
-    PlannedMember, of_pool, open_writable, random_seed, replace_member, wall_seconds,
-};
-use plexum_daemon::problem::Problem;
-use plexum_pool::{Foreign, Now, PoolError, Shrink, Task, UpkeepReport, WritablePool};
-use plexum_runtime::Handle;
+use plexum_daemon::pool_change::{Coming, PoolChange};
+use plexum_daemon::pool_write::{PlannedMember, open_writable, wall_seconds};
+use plexum_daemon::problem::{Code, Problem};
+use plexum_pool::{Foreign, Task, UpkeepReport};
 use serde_json::{Value, json};
 
 use super::args::{Destroy, MemberChange, Name, NewName, Replace, Resize, Scrub};
+use super::whose::{Served, Whose};
 use crate::args::Common;
 use crate::errors::Outcome;
 use crate::history::{keep, noted};
@@ -20,87 +19,150 @@ use crate::output::{Screen, object};
 use crate::plan::{Force, Found, Plan};
 use crate::units::show_bytes;
 
-pub(super) type Writable = WritablePool<AnyDevice>;
-
 /// A change that is not carried out yet.
-pub(super) struct Change<'a> {
+pub(super) struct Asked<'a> {
     pub(super) command: &'static str,
     /// What it is about.
     pub(super) what: String,
     /// What is done, as a line for people.
     pub(super) done: String,
+    /// The words in the place of members.
     pub(super) members: &'a [String],
-    /// What is lost by it.
+    /// The volume or snapshot that is named.
+    pub(super) of: Option<&'a str>,
+    /// What is lost by it, besides what is on new members.
     pub(super) destroys: Vec<Found>,
-    pub(super) details: Value,
-}
-
-/// What a command was asked with.
-pub(super) struct Asked<'a> {
-    pub(super) common: &'a Common,
-    pub(super) screen: &'a Screen,
     pub(super) force: Force,
+    /// New members, and the size of those that are made.
+    pub(super) new: (Vec<String>, Option<u64>),
+    pub(super) details: Value,
+    pub(super) change: PoolChange,
 }
 
-/// Opens the pool, makes the change, exports the pool. In a dry run what would be refused is refused, and nothing is
-/// written.
-pub(super) fn carry_out(
-    change: Change<'_>,
-    asked: &Asked<'_>,
-    work: impl AsyncFnOnce(&Handle, &mut Writable, Now) -> Result<Value, Problem>,
-) -> Outcome {
-    let Asked {
-        common,
-        screen,
-        force,
-    } = *asked;
-    let plan = Plan {
-        command: change.command,
-        volume: change.what.clone(),
-        lines: vec![change.done.clone()],
-        details: change.details.clone(),
-        destroys: change.destroys,
-    };
+impl<'a> Asked<'a> {
+    /// One that loses nothing and needs nobody.
+    pub(super) fn of(
+        change: PoolChange,
+        (command, what): (&'static str, &str),
+        members: &'a [String],
+    ) -> Self {
+        Self {
+            command,
+            what: what.to_owned(),
+            done: String::new(),
+            members,
+            of: None,
+            destroys: Vec::new(),
+            force: Force::No,
+            new: (Vec::new(), None),
+            details: json!({"format": "zfs"}),
+            change,
+        }
+    }
+}
+
+/// Has the change made, by whoever has the pool. In a dry run what would be refused is refused, and nothing is written.
+/// Exit code 1 when something could not be given or repaired.
+pub(super) fn carry_out(asked: Asked<'_>, common: &Common, screen: &Screen) -> Outcome {
+    if let Some(lost) = asked.destroys.first().filter(|_| asked.force == Force::No) {
+        let text = format!("{}: {} would be lost", lost.member, lost.what);
+        return Err(Problem::new(Code::WouldDestroy, text).hint("to agree, add:   --force"));
+    }
+    match Whose::find(asked.members, asked.of)? {
+        Whose::Nobody(members) => alone(asked, &members, common, screen),
+        Whose::Server(served) => by_server(&asked, &served, common, screen),
+    }
+}
+
+fn plan_of(asked: &Asked<'_>, destroys: Vec<Found>) -> Plan {
+    Plan {
+        command: asked.command,
+        volume: asked.what.clone(),
+        lines: vec![asked.done.clone()],
+        details: asked.details.clone(),
+        destroys,
+    }
+}
+
+/// Opens the pool, makes the change, exports the pool.
+fn alone(mut asked: Asked<'_>, members: &[String], common: &Common, screen: &Screen) -> Outcome {
+    let mut destroys = std::mem::take(&mut asked.destroys);
+    let (new, size) = &asked.new;
+    let seen = look(new, *size)?;
+    destroys.extend(seen.destroys);
+    if !new.is_empty() {
+        asked.details["size_bytes"] = seen.size_bytes.into();
+    }
+    let plan = plan_of(&asked, destroys);
     let mut runtime = runtime()?;
     let handle = runtime.handle();
-    let is_refused = !plan.destroys.is_empty() && force == Force::No;
+    let is_refused = !plan.destroys.is_empty() && asked.force == Force::No;
     if !common.dry_run || is_refused {
-        plan.confirm(common, force, screen)?;
+        plan.confirm(common, asked.force, screen)?;
     }
     if common.dry_run {
         handle.rehearse();
     }
-    let found = runtime.block_on(async {
+    let (made, report) = runtime.block_on(async {
         let trust = false.into();
-        let mut pool = open_writable(&handle, change.members, Foreign::Refused, trust).await?;
-        let now = Now {
-            wall_s: wall_seconds()?,
-            seed: random_seed()?,
-        };
-        let found = work(&handle, &mut pool, now).await?;
-        let exported = pool.export(now.wall_s).await;
-        exported.map_err(|error| of_pool(&error))?;
-        Ok::<_, Problem>(found)
+        let mut pool = open_writable(&handle, members, Foreign::Refused, trust).await?;
+        if common.dry_run {
+            let made = asked.change.rehearse(&handle, &mut pool).await?;
+            return Ok::<_, Problem>((made, None));
+        }
+        let done = asked.change.carry_out(&handle, &mut pool).await?;
+        pool.export(wall_seconds()?).await?;
+        Ok(done)
     })?;
     if common.dry_run {
-        plan.confirm(common, force, screen)?;
+        plan.confirm(common, asked.force, screen)?;
         return Ok(0);
     }
     keep(
         noted(common, plexum_daemon::changes::Reverse::Refused),
         screen,
     );
-    let mut details = change.details;
-    if let (Some(details), Value::Object(found)) = (details.as_object_mut(), found) {
-        details.extend(found);
+    let walked = report.as_ref().map(|report| tell_lost(report, screen));
+    let mut details = asked.details;
+    for found in [Some(made), walked].into_iter().flatten() {
+        extend(&mut details, found);
     }
-    screen.object(&object(change.command, Some(&change.what), details));
-    screen.done(change.done);
-    Ok(0)
+    screen.object(&object(asked.command, Some(&asked.what), details));
+    screen.done(asked.done);
+    Ok(u8::from(report.is_some_and(|report| report.lost_count > 0)))
 }
 
-pub(super) fn problem<T>(result: Result<T, PoolError>) -> Result<T, Problem> {
-    result.map_err(|error| of_pool(&error))
+fn extend(details: &mut Value, more: Value) {
+    if let (Some(details), Value::Object(more)) = (details.as_object_mut(), more) {
+        details.extend(more);
+    }
+}
+
+/// Has the server make it.
+fn by_server(asked: &Asked<'_>, served: &Served, common: &Common, screen: &Screen) -> Outcome {
+    // What is on new members the server looks at: it may see more of them.
+    let plan = plan_of(asked, asked.destroys.clone());
+    if common.dry_run {
+        served.rehearse(&asked.change)?;
+    }
+    plan.confirm(common, asked.force, screen)?;
+    if common.dry_run {
+        return Ok(0);
+    }
+    let told = served.change(&asked.change, common.why.as_deref())?;
+    let goes_on = told["goes_on"].as_bool() == Some(true);
+    let mut details = asked.details.clone();
+    extend(&mut details, told);
+    screen.object(&object(asked.command, Some(&asked.what), details));
+    if !goes_on {
+        screen.done(&asked.done);
+        return Ok(0);
+    }
+    screen.done(format!("{}: begun", asked.what));
+    if let Some(volume) = served.a_volume() {
+        screen.done(format!("how far it is:   plexum status {volume}"));
+    }
+    Ok(0)
 }
 
 /// Runs `pool snapshot`.
@@ -109,27 +171,13 @@ pub(super) fn problem<T>(result: Result<T, PoolError>) -> Result<T, Problem> {
 /// Of opening the pool; why the snapshot cannot be taken.
 pub fn snapshot(args: &Name, common: &Common, screen: &Screen) -> Outcome {
     let name = &args.name;
-    let change = Change {
-        command: "pool snapshot",
-        what: name.clone(),
+    let change = PoolChange::Snapshot { name: name.clone() };
+    let asked = Asked {
         done: format!("{name}: taken"),
-        members: &args.members,
-        destroys: Vec::new(),
-        details: json!({"format": "zfs"}),
+        of: Some(name),
+        ..Asked::of(change, ("pool snapshot", name), &args.members)
     };
-    let asked = asked(common, screen);
-    carry_out(change, &asked, async |_, pool, now| {
-        problem(pool.snapshot(name, now).await)?;
-        Ok(json!({}))
-    })
-}
-
-pub(super) fn asked<'a>(common: &'a Common, screen: &'a Screen) -> Asked<'a> {
-    Asked {
-        common,
-        screen,
-        force: Force::No,
-    }
+    carry_out(asked, common, screen)
 }
 
 /// What a word of destruction destroys.
@@ -148,7 +196,7 @@ pub enum Destruction {
 /// # Errors
 /// `WouldDestroy` without `--force`; of opening the pool; why it cannot be done.
 pub fn destroy(which: Destruction, args: &Destroy, common: &Common, screen: &Screen) -> Outcome {
-    let name = &args.name;
+    let name = args.name.clone();
     let (command, what, done) = match which {
         Destruction::Snapshot => ("pool destroy-snapshot", "the snapshot", "destroyed"),
         Destruction::Volume => ("pool destroy-volume", "the volume", "destroyed"),
@@ -158,30 +206,23 @@ pub fn destroy(which: Destruction, args: &Destroy, common: &Common, screen: &Scr
             "what it was is there again",
         ),
     };
-    let change = Change {
-        command,
-        what: name.clone(),
+    let change = match which {
+        Destruction::Snapshot => PoolChange::DestroySnapshot { name },
+        Destruction::Volume => PoolChange::DestroyVolume { name },
+        Destruction::Rollback => PoolChange::Rollback { name },
+    };
+    let name = &args.name;
+    let asked = Asked {
         done: format!("{name}: {done}"),
-        members: &args.members,
+        of: Some(name),
         destroys: vec![Found {
             member: name.clone(),
             what: what.to_owned(),
         }],
-        details: json!({"format": "zfs"}),
-    };
-    let asked = Asked {
         force: args.force.into(),
-        ..asked(common, screen)
+        ..Asked::of(change, (command, name), &args.members)
     };
-    carry_out(change, &asked, async |_, pool, now| {
-        let result = match which {
-            Destruction::Snapshot => pool.destroy_snapshot(name, now.wall_s).await,
-            Destruction::Volume => pool.destroy_volume(name, now.wall_s).await,
-            Destruction::Rollback => pool.rollback(name, now.wall_s).await,
-        };
-        problem(result)?;
-        Ok(json!({}))
-    })
+    carry_out(asked, common, screen)
 }
 
 /// A word that gives something a name.
@@ -198,27 +239,26 @@ pub enum Naming {
 /// # Errors
 /// Of opening the pool; why it cannot be done.
 pub fn name(which: Naming, args: &NewName, common: &Common, screen: &Screen) -> Outcome {
-    let (old, new) = (&args.old, &args.new);
-    let (command, done) = match which {
-        Naming::Clone => ("pool clone", format!("{new}: volume made of {old}")),
-        Naming::Rename => ("pool rename", format!("{old} is called {new} now")),
+    let (old, new) = (args.old.clone(), args.new.clone());
+    let (command, done, change) = match which {
+        Naming::Clone => (
+            "pool clone",
+            format!("{new}: volume made of {old}"),
+            PoolChange::Clone { old, new },
+        ),
+        Naming::Rename => (
+            "pool rename",
+            format!("{old} is called {new} now"),
+            PoolChange::Rename { old, new },
+        ),
     };
-    let change = Change {
-        command,
-        what: new.clone(),
+    let asked = Asked {
         done,
-        members: &args.members,
-        destroys: Vec::new(),
-        details: json!({"format": "zfs", "from": old}),
+        of: Some(&args.old),
+        details: json!({"format": "zfs", "from": args.old}),
+        ..Asked::of(change, (command, &args.new), &args.members)
     };
-    carry_out(change, &asked(common, screen), async |_, pool, now| {
-        let result = match which {
-            Naming::Clone => pool.clone_snapshot(old, new, now).await,
-            Naming::Rename => pool.rename(old, new, now.wall_s).await,
-        };
-        problem(result)?;
-        Ok(json!({}))
-    })
+    carry_out(asked, common, screen)
 }
 
 /// Runs `pool resize`.
@@ -231,26 +271,20 @@ pub fn resize(args: &Resize, common: &Common, screen: &Screen) -> Outcome {
         member: name.clone(),
         what: format!("what is behind {}, if it is larger", show_bytes(size)),
     });
-    let change = Change {
-        command: "pool resize",
-        what: name.clone(),
-        done: format!("{name}: {} now", show_bytes(size)),
-        members: &args.members,
-        destroys: destroys.into_iter().collect(),
-        details: json!({"format": "zfs", "size_bytes": size}),
+    let change = PoolChange::Resize {
+        name: name.clone(),
+        size_bytes: size,
+        shrink: args.shrink,
     };
     let asked = Asked {
+        done: format!("{name}: {} now", show_bytes(size)),
+        of: Some(name),
+        destroys: destroys.into_iter().collect(),
         force: args.shrink.into(),
-        ..asked(common, screen)
+        details: json!({"format": "zfs", "size_bytes": size}),
+        ..Asked::of(change, ("pool resize", name), &args.members)
     };
-    let shrink = match args.shrink {
-        true => Shrink::Accepted,
-        false => Shrink::Refused,
-    };
-    carry_out(change, &asked, async |_, pool, now| {
-        problem(pool.resize(name, size, shrink, now.wall_s).await)?;
-        Ok(json!({}))
-    })
+    carry_out(asked, common, screen)
 }
 
 /// A word about a member.
@@ -262,43 +296,30 @@ pub enum MemberWord {
     Online,
 }
 
-/// Runs `pool offline` and `pool online`.
+/// Runs `pool offline` and `pool online`. Exit code 1 when the member could not be given everything.
 ///
 /// # Errors
 /// Of opening the pool; why it cannot be done.
 pub fn member(which: MemberWord, args: &MemberChange, common: &Common, screen: &Screen) -> Outcome {
+    let member = args.member.clone();
+    let (command, done, change) = match which {
+        MemberWord::Offline => (
+            "pool offline",
+            "not written from now on",
+            PoolChange::Offline { member },
+        ),
+        MemberWord::Online => (
+            "pool online",
+            "written again, with all that it missed",
+            PoolChange::Online { member },
+        ),
+    };
     let word = &args.member;
-    let (command, done) = match which {
-        MemberWord::Offline => ("pool offline", "not written from now on"),
-        MemberWord::Online => ("pool online", "written again, with all that it missed"),
-    };
-    let change = Change {
-        command,
-        what: word.clone(),
+    let asked = Asked {
         done: format!("{word}: {done}"),
-        members: &args.members,
-        destroys: Vec::new(),
-        details: json!({"format": "zfs"}),
+        ..Asked::of(change, (command, word), &args.members)
     };
-    let is_dry = common.dry_run;
-    carry_out(
-        change,
-        &asked(common, screen),
-        async |_, pool, now| match which {
-            MemberWord::Offline => {
-                problem(pool.offline(word, now.wall_s).await)?;
-                Ok(json!({}))
-            }
-            MemberWord::Online => {
-                problem(pool.online(word, now.wall_s).await)?;
-                if is_dry {
-                    return Ok(json!({}));
-                }
-                let report = problem(pool.walk_all(Task::Rebuild, &mut |_| {}).await)?;
-                Ok(tell_lost(&report, screen))
-            }
-        },
-    )
+    carry_out(asked, common, screen)
 }
 
 pub(super) fn tell_lost(report: &UpkeepReport, screen: &Screen) -> Value {
@@ -310,18 +331,18 @@ pub(super) fn tell_lost(report: &UpkeepReport, screen: &Screen) -> Value {
 }
 
 /// What was seen of members that are to come.
-pub(super) struct Seen {
+struct Seen {
     /// What is on them, and would be lost.
-    pub(super) destroys: Vec<Found>,
+    destroys: Vec<Found>,
     /// How large they are together.
-    pub(super) size_bytes: u64,
+    size_bytes: u64,
 }
 
 /// Looks at members that are to come, without writing to them.
 ///
 /// # Errors
 /// Of opening and reading them.
-pub(super) fn look(words: &[String], size: Option<u64>) -> Result<Seen, Problem> {
+fn look(words: &[String], size: Option<u64>) -> Result<Seen, Problem> {
     let mut looking = runtime()?;
     let handle = looking.handle();
     handle.rehearse();
@@ -341,37 +362,36 @@ pub(super) fn look(words: &[String], size: Option<u64>) -> Result<Seen, Problem>
     Ok(seen)
 }
 
-/// Runs `pool replace`.
+impl super::args::Coming {
+    /// As the change has it.
+    pub(super) fn change(&self) -> Coming {
+        Coming {
+            new: self.new.clone(),
+            member_size_bytes: self.member_size,
+            force: self.force,
+        }
+    }
+}
+
+/// Runs `pool replace`. Exit code 1 when the new member could not be given everything.
 ///
 /// # Errors
 /// `WouldDestroy` when something is on the new member; of opening; why it cannot be done.
 pub fn replace(args: &Replace, common: &Common, screen: &Screen) -> Outcome {
     let (old, coming) = (&args.old, &args.coming);
     let new = &coming.new;
-    let seen = look(std::slice::from_ref(new), coming.member_size)?;
-    let change = Change {
-        command: "pool replace",
-        what: new.clone(),
-        done: format!("{new} is a member in the place of {old}"),
-        members: &coming.members,
-        destroys: seen.destroys,
-        details: json!({"format": "zfs", "from": old, "size_bytes": seen.size_bytes}),
+    let change = PoolChange::Replace {
+        old: old.clone(),
+        coming: coming.change(),
     };
     let asked = Asked {
+        done: format!("{new} is a member in the place of {old}"),
         force: coming.force.into(),
-        ..asked(common, screen)
+        new: (vec![new.clone()], coming.member_size),
+        details: json!({"format": "zfs", "from": old}),
+        ..Asked::of(change, ("pool replace", new), &coming.members)
     };
-    let (size, is_dry) = (coming.member_size, common.dry_run);
-    carry_out(change, &asked, async |handle, pool, _| {
-        let planned = PlannedMember::prepare(handle, new, size).await?;
-        if is_dry {
-            problem(pool.check_replace(old, new, planned.size_bytes))?;
-            return Ok(json!({}));
-        }
-        let mut quiet = |_: &UpkeepReport| {};
-        let report = replace_member(handle, pool, old, planned, &mut quiet).await?;
-        Ok(tell_lost(&report, screen))
-    })
+    carry_out(asked, common, screen)
 }
 
 /// Runs `pool scrub --repair`. Exit code 1 when something could not be repaired.
@@ -379,26 +399,35 @@ pub fn replace(args: &Replace, common: &Common, screen: &Screen) -> Outcome {
 /// # Errors
 /// Of opening the pool, and of writing to it.
 pub fn scrub(args: &Scrub, common: &Common, screen: &Screen) -> Outcome {
+    let members = match Whose::find(&args.source.members, None)? {
+        Whose::Nobody(members) => members,
+        Whose::Server(served) => {
+            let asked = Asked {
+                done: "checked, and what is wrong repaired".into(),
+                ..Asked::of(PoolChange::Scrub, ("pool scrub", served.name()), &[])
+            };
+            return by_server(&asked, &served, common, screen);
+        }
+    };
     let mut runtime = runtime()?;
     let handle = runtime.handle();
-    let members = &args.source.members;
     if common.dry_run {
         handle.rehearse();
     }
     let (name, report) = runtime.block_on(async {
-        let mut pool = open_writable(&handle, members, Foreign::Refused, true.into()).await?;
+        let mut pool = open_writable(&handle, &members, Foreign::Refused, true.into()).await?;
         let name = pool.name().to_owned();
         if common.dry_run {
             return Ok::<_, Problem>((name, None));
         }
         let wall_s = wall_seconds()?;
-        problem(pool.begin(wall_s).await)?;
+        pool.begin(wall_s).await?;
         if !pool.members_behind().is_empty() {
-            let report = problem(pool.walk_all(Task::Rebuild, &mut |_| {}).await)?;
+            let report = pool.walk_all(Task::Rebuild, &mut |_| {}).await?;
             tell_lost(&report, screen);
         }
-        let report = problem(pool.walk_all(Task::Scrub, &mut |_| {}).await)?;
-        problem(pool.export(wall_seconds()?).await)?;
+        let report = pool.walk_all(Task::Scrub, &mut |_| {}).await?;
+        pool.export(wall_seconds()?).await?;
         Ok((name, Some(report)))
     })?;
     let Some(report) = report else {

@@ -1,15 +1,15 @@
 //! `plexum pool create` and `plexum pool create-volume`.
 
 use plexum_daemon::changes::Reverse;
-use plexum_daemon::pool_write::{
-    PoolCreation, PoolRequest, of_pool, open_writable, random_seed, wall_seconds,
-};
+use plexum_daemon::pool_change::PoolChange;
+use plexum_daemon::pool_write::{PoolCreation, PoolRequest, open_writable, wall_seconds};
 use plexum_daemon::problem::Problem;
-use plexum_pool::{Foreign, GroupKind, NewVolume};
+use plexum_pool::{Foreign, GroupKind};
 use plexum_runtime::file::Access;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::args::{Create, CreateVolume};
+use super::whose::Whose;
 use crate::args::Common;
 use crate::errors::Outcome;
 use crate::history::{keep, noted};
@@ -21,14 +21,10 @@ use crate::units::show_bytes;
 /// Blocks that a plan shows.
 const SHOWN_BLOCKS: [u64; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
 
+/// The kind that a word begins a group of.
 fn kind_of(word: &str) -> Option<GroupKind> {
-    Some(match word {
-        "mirror" => GroupKind::Mirror,
-        "raidz" | "raidz1" => GroupKind::RaidZ(1),
-        "raidz2" => GroupKind::RaidZ(2),
-        "raidz3" => GroupKind::RaidZ(3),
-        _ => return None,
-    })
+    let kind = plexum_daemon::pool_change::kind_of(word).ok();
+    kind.filter(|kind| *kind != GroupKind::Single)
 }
 
 /// Groups by their words.
@@ -195,69 +191,75 @@ fn costs(shape: Shape) -> Vec<String> {
 /// # Errors
 /// Of opening the pool; why the volume cannot be made.
 pub fn create_volume(args: &CreateVolume, common: &Common, screen: &Screen) -> Outcome {
+    let change = PoolChange::CreateVolume {
+        name: args.name.clone(),
+        size_bytes: args.size,
+        block_bytes: args.block,
+    };
+    let whose = Whose::find(&args.members, Some(&args.name))?;
+    let (made, shape) = match &whose {
+        Whose::Server(served) if common.dry_run => (served.rehearse(&change)?, None),
+        Whose::Server(served) => (served.change(&change, common.why.as_deref())?, None),
+        Whose::Nobody(members) => make_volume(members, args, &change, common)?,
+    };
+    let block_bytes = made["block_bytes"].as_u64().unwrap_or(0);
+    let (name, size) = (&args.name, show_bytes(args.size));
+    let details = json!({"format": "zfs", "size_bytes": args.size, "block_bytes": block_bytes});
+    let block = show_bytes(block_bytes);
+    if common.dry_run {
+        screen.line(format!(
+            "create {name}: volume of {size}, blocks of {block}"
+        ));
+        let costs = shape.map(costs).unwrap_or_default();
+        costs
+            .iter()
+            .for_each(|line| screen.line(format!("  {line}")));
+        let mut plan = object("plan", Some(name), details);
+        plan["command"] = "pool create-volume".into();
+        screen.object(&plan);
+        return Ok(0);
+    }
+    if let Whose::Nobody(_) = whose {
+        keep(noted(common, Reverse::Refused), screen);
+    }
+    screen.object(&object("created", Some(name), details));
+    screen.done(format!("{name}: volume of {size}, blocks of {block}"));
+    screen.done(
+        format!(
+            "to serve it:   plexum serve --write --dataset {name} {}",
+            args.members.join(" ")
+        )
+        .trim_end(),
+    );
+    Ok(0)
+}
+
+/// Makes the volume, or in a dry run looks whether it could be; with what blocks of it cost.
+fn make_volume(
+    members: &[String],
+    args: &CreateVolume,
+    change: &PoolChange,
+    common: &Common,
+) -> Result<(Value, Option<Shape>), Problem> {
     let mut runtime = runtime()?;
     let handle = runtime.handle();
     if common.dry_run {
         handle.rehearse();
     }
-    let foreign = if args.force {
-        Foreign::Taken
-    } else {
-        Foreign::Refused
+    let foreign = match args.force {
+        true => Foreign::Taken,
+        false => Foreign::Refused,
     };
-    let (shape, new) = runtime.block_on(async {
-        let mut pool = open_writable(&handle, &args.members, foreign, args.trust.into()).await?;
-        let shape = pool.first_group();
-        let is_raidz = matches!(shape.0, GroupKind::RaidZ(_));
-        let usual = if is_raidz { 16 << 10 } else { 4 << 10 };
-        let new = NewVolume {
-            name: args.name.clone(),
-            size_bytes: args.size,
-            block_bytes: args.block.unwrap_or(usual.max(shape.2)),
-            wall_s: wall_seconds()?,
-            seed: random_seed()?,
-        };
-        pool.create_volume(&new)
-            .await
-            .map_err(|error| of_pool(&error))?;
-        if !common.dry_run {
-            pool.export(new.wall_s)
-                .await
-                .map_err(|error| of_pool(&error))?;
+    runtime.block_on(async {
+        let mut pool = open_writable(&handle, members, foreign, args.trust.into()).await?;
+        let shape = Some(pool.first_group());
+        if common.dry_run {
+            return Ok((change.rehearse(&handle, &mut pool).await?, shape));
         }
-        Ok::<_, Problem>((shape, new))
-    })?;
-    let details =
-        json!({"format": "zfs", "size_bytes": new.size_bytes, "block_bytes": new.block_bytes});
-    if common.dry_run {
-        screen.line(format!(
-            "create {}: volume of {}, blocks of {}",
-            new.name,
-            show_bytes(new.size_bytes),
-            show_bytes(new.block_bytes)
-        ));
-        costs(shape)
-            .iter()
-            .for_each(|line| screen.line(format!("  {line}")));
-        let mut plan = object("plan", Some(&new.name), details);
-        plan["command"] = "pool create-volume".into();
-        screen.object(&plan);
-        return Ok(0);
-    }
-    keep(noted(common, Reverse::Refused), screen);
-    screen.object(&object("created", Some(&new.name), details));
-    screen.done(format!(
-        "{}: volume of {}, blocks of {}",
-        new.name,
-        show_bytes(new.size_bytes),
-        show_bytes(new.block_bytes)
-    ));
-    screen.done(format!(
-        "to serve it:   plexum serve --write --dataset {} {}",
-        new.name,
-        args.members.join(" ")
-    ));
-    Ok(0)
+        let (made, _) = change.carry_out(&handle, &mut pool).await?;
+        pool.export(wall_seconds()?).await?;
+        Ok((made, shape))
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! `plexum pool`: a ZFS pool is listed, shown, copied out and checked; made, with volumes in it (`make.rs`),
-//! and changed while nobody serves it (`change.rs`).
+//! `plexum pool`: a ZFS pool is listed, shown, copied out and checked; made, with volumes in it (`make.rs`), and
+//! changed, by the command or by the server that has it (`change.rs`).
 
 pub mod args;
 mod change;
@@ -12,6 +12,7 @@ mod scrub;
 mod show;
 mod sides;
 mod status;
+mod whose;
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::zfs::{RealPool, of_zfs, open_pool};

@@ -29,16 +29,19 @@ pub(super) fn home(name: &str, more: &str) -> Place {
         "create nas --level 1 --member-size 16M a b --assume-clean -y",
     );
     done(&place, "create vault --level 5 --member-size 64M c d e -y");
+    configure_own(&place, more);
+    place
+}
+
+/// A channel `own` that writes down what it gets, and more of the configuration.
+pub(super) fn configure_own(place: &Place, more: &str) {
     script(
-        &place,
+        place,
         "own",
         "printf '%s|%s|%s\\n' \"$PLEXUM_KIND\" \"$PLEXUM_SEVERITY\" \"$PLEXUM_SUBJECT\" >> messages; echo taken",
     );
-    configure(
-        &place,
-        &format!("{AT_ONCE}{}{more}", channel(&place, "own")),
-    );
-    place
+    let own = channel(place, "own");
+    configure(place, &format!("{AT_ONCE}{own}{more}"));
 }
 
 /// A program in the folder, which works there.

@@ -8,7 +8,7 @@ use crate::common::Place;
 
 /// What zdb of OpenZFS says of the pool `tank` in a folder.
 #[track_caller]
-fn assert_sound(place: &Place) {
+pub(super) fn assert_sound(place: &Place) {
     assert_complete(place, &["--complete"]);
 }
 

@@ -1,13 +1,16 @@
 //! Who answers what comes over the control socket: the registry, or the volume that is named.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
-use plexum_front::export::Export;
+use plexum_front::export::{Export, ExportInfo};
 use plexum_runtime::process::join_write_out_path;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::request::{Action, Ask, Request};
 use crate::assembly::DeviceWish;
+use crate::dataset::not_served;
+use crate::host::device::Device;
 use crate::host::{Close, Doing, GrowWish, Host, Hosted, Refusal};
 use crate::problem::{Code, Problem};
 use crate::volume::ops::act;
@@ -94,6 +97,11 @@ fn look(host: &Rc<Host>, request: &Request) -> Result<serde_json::Value, Refusal
         | Request::Alarm(_) => {
             return Err(not_the_daemon().into());
         }
+        Request::ShowPool { pool }
+        | Request::RehearsePool { pool, .. }
+        | Request::ChangePool { pool, .. } => {
+            return Err(not_served(pool).into());
+        }
         Request::Act { .. } | Request::Rehearse { .. } => serde_json::Value::Null,
     })
 }
@@ -130,6 +138,21 @@ fn grow(host: &Rc<Host>, volume: &str, wish: GrowWish, doing: Doing, ask: Ask) {
     });
 }
 
+/// A volume has a block device: what is told of it. `before`: the one that it had already.
+pub(crate) fn device_given<E>(
+    before: Option<Rc<Device<E>>>,
+    link: Option<PathBuf>,
+    info: &ExportInfo,
+) -> Value {
+    json!({"device": link, "is_new": before.is_none(),
+        "block_bytes": info.block_bytes_min, "is_read_only": info.is_read_only})
+}
+
+/// A volume has no block device any more.
+pub(crate) fn device_removed(volume: &str) -> Value {
+    json!({"message": format!("the block device of {volume} is removed")})
+}
+
 /// Makes or removes the block device of a volume, which waits for the kernel.
 fn device(host: &Rc<Host>, volume: String, remove: bool, ask: Ask) {
     let hosted = match host.find(&volume) {
@@ -141,18 +164,15 @@ fn device(host: &Rc<Host>, volume: String, remove: bool, ask: Ask) {
         let answer = match remove {
             true => {
                 let taken = changing.take_device(&hosted).await;
-                taken.map(
-                    |()| json!({"message": format!("the block device of {volume} is removed")}),
-                )
+                taken.map(|()| device_removed(&volume))
             }
             false => {
-                let is_new = hosted.device().is_none();
+                let before = hosted.device();
                 let given = changing.give_device(&hosted, DeviceWish::Make).await;
                 let info = hosted.served().map(|served| served.export.info());
                 given.and_then(|link| {
                     let info = info.map_err(Refusal::problem)?;
-                    Ok(json!({"device": link, "is_new": is_new,
-                        "block_bytes": info.block_bytes_min, "is_read_only": info.is_read_only}))
+                    Ok(device_given(before, link, &info))
                 })
             }
         };

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::access::Caller;
 use super::reach::{Reach, answer_of};
 use super::request::{Action, Answer, Request};
+use crate::pool_change::PoolChange;
 
 /// Longest reason that is kept, in characters.
 const WHY_CHARS_MAX: usize = 500;
@@ -30,7 +31,7 @@ pub(crate) async fn change(reach: &Reach, caller: &Caller, asked: Asked) -> Answ
         action,
         why,
     } = asked;
-    let text = sentence(caller, &action, why.as_deref());
+    let text = sentence(caller, &words(&action), why.as_deref());
     let is_end = action == Action::Stop;
     let request = Request::Act {
         volume: volume.clone(),
@@ -53,11 +54,30 @@ pub(crate) async fn change(reach: &Reach, caller: &Caller, asked: Asked) -> Answ
     answer
 }
 
+/// Carries out a change of a pool for `caller`, which the pool tells.
+///
+/// # Errors
+/// What the pool refuses.
+pub(crate) async fn change_pool(
+    reach: &Reach,
+    caller: &Caller,
+    (pool, change): (String, PoolChange),
+    why: Option<&str>,
+) -> Answer {
+    let words = format!("pool {} {}", change.route(), change.words());
+    let request = Request::ChangePool {
+        pool,
+        change,
+        asked: sentence(caller, words.trim_end(), why),
+    };
+    answer_of(reach, request).await
+}
+
 /// `user 1000 asked: add /dev/sdd (why: ordered)`.
-fn sentence(caller: &Caller, action: &Action, why: Option<&str>) -> String {
+fn sentence(caller: &Caller, words: &str, why: Option<&str>) -> String {
     let why = why.map(clean).filter(|why| !why.is_empty());
     let why = why.map_or_else(String::new, |why| format!(" (why: {why})"));
-    format!("{} asked: {}{why}", caller.who, words(action))
+    format!("{} asked: {words}{why}", caller.who)
 }
 
 /// What somebody typed, on one line.
@@ -111,7 +131,11 @@ mod tests {
             new: "/dev/sdd".into(),
             force: true,
         };
-        let told = sentence(&caller, &replace, Some(" it is slow\n\u{1b}[31mreally "));
+        let told = sentence(
+            &caller,
+            &words(&replace),
+            Some(" it is slow\n\u{1b}[31mreally "),
+        );
         let expected = "token ute asked: replace 1 /dev/sdd --force (why: it is slow  [31mreally)";
         assert_eq!(told, expected);
         let settings = [("balance", "load"), ("rebuild-max", "1000")];
@@ -119,9 +143,9 @@ mod tests {
         let set = Action::Set {
             settings: settings.into(),
         };
-        let told = sentence(&caller, &set, Some("  "));
+        let told = sentence(&caller, &words(&set), Some("  "));
         assert_eq!(told, "token ute asked: set balance=load rebuild-max=1000");
         let long = "x".repeat(9000);
-        assert!(sentence(&caller, &Action::Stop, Some(&long)).len() < 600);
+        assert!(sentence(&caller, &words(&Action::Stop), Some(&long)).len() < 600);
     }
 }

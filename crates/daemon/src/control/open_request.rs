@@ -22,6 +22,15 @@ const MEMBER_TIMEOUT_S: u64 = 30;
 pub struct OpenRequest {
     /// Members in any order: paths or addresses.
     pub members: Vec<String>,
+    /// `POOL/VOLUME[@SNAPSHOT]`: volumes of the ZFS pool on the members, all of one pool.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub datasets: Vec<String>,
+    /// With `datasets` and `write`: the pool is not checked first.
+    #[serde(skip_serializing_if = "is_false")]
+    pub trust: bool,
+    /// With `datasets`: the newest root up to this transaction group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub txg: Option<u64>,
     /// Name instead of the one in the metadata.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -113,13 +122,18 @@ impl OpenRequest {
             planned: Vec::new(),
             change: crate::assembly::Change::None,
             goal: None,
-            device: match self.ublk {
-                true => DeviceWish::Make,
-                false => DeviceWish::TakeOver,
-            },
+            device: self.device_wish(),
             vhost_user: self.vhost_user.clone(),
             volume,
         })
+    }
+
+    /// Whether it is made a block device.
+    pub(crate) fn device_wish(&self) -> DeviceWish {
+        match self.ublk {
+            true => DeviceWish::Make,
+            false => DeviceWish::TakeOver,
+        }
     }
 
     /// The same with whole paths: another process works in another folder. Links are kept: what a link in
@@ -147,6 +161,7 @@ impl OpenRequest {
             force: false,
             force_data: false,
             run_degraded: false,
+            trust: false,
             backup_file: None,
             ..self.clone()
         }

@@ -10,6 +10,7 @@ use super::access::Role;
 use super::alarm_request::AlarmRequest;
 use super::open_request::OpenRequest;
 use crate::host::GrowWish;
+use crate::pool_change::PoolChange;
 use crate::problem::Problem;
 
 /// A change that a user asks for. The JSON body of the `POST` carries the fields.
@@ -120,7 +121,7 @@ pub enum Request {
     /// Serve volumes from now on, and at each start: of the daemon alone.
     Open {
         /// What to serve.
-        open: OpenRequest,
+        open: Box<OpenRequest>,
     },
     /// Serve a volume again that the daemon knows.
     Start {
@@ -151,6 +152,27 @@ pub enum Request {
     },
     /// Something of alarms: of the daemon alone.
     Alarm(AlarmRequest),
+    /// What a pool is made of that is served.
+    ShowPool {
+        /// Its name, or its identity.
+        pool: String,
+    },
+    /// A dry run of a change of a pool that is served.
+    RehearsePool {
+        /// Its name, or its identity.
+        pool: String,
+        /// What would be changed.
+        change: PoolChange,
+    },
+    /// A change of a pool that is served.
+    ChangePool {
+        /// Its name, or its identity.
+        pool: String,
+        /// What to change.
+        change: PoolChange,
+        /// Who asks for it, in which way, and why: told with the event.
+        asked: String,
+    },
     /// A dry run of a change.
     Rehearse {
         /// Name.

@@ -8,12 +8,13 @@ use axum::extract::{Path as UrlPath, Query, State};
 use axum::response::sse::{Event as SseEvent, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::access::{Caller, Role};
-use super::asked::{Asked, change};
+use super::asked::{Asked, change, change_pool};
 use super::reach::{Reach, answer_of, ask, refuse, respond};
-use super::request::{Action, Answer, Request};
+use super::request::{Answer, Request};
 use crate::problem::{Code, Problem};
 use crate::space;
 use crate::volume::status::{JSON_VERSION, VolumeStatus};
@@ -96,25 +97,60 @@ pub(super) async fn requests(
     ask(&reach, Request::Requests { volume }).await
 }
 
+/// What is to be changed, who asks for it, and what is behind the question mark.
+type Asking = (
+    UrlPath<String>,
+    Extension<Caller>,
+    Query<BTreeMap<String, String>>,
+);
+
 /// A change of a volume, by the word of its route.
-pub(super) async fn act(
-    reach: Reach,
-    action: &'static str,
-    from: (
-        UrlPath<String>,
-        Extension<Caller>,
-        Query<BTreeMap<String, String>>,
-    ),
-    body: Bytes,
-) -> Response {
+pub(super) async fn act(reach: Reach, action: &'static str, from: Asking, body: Bytes) -> Response {
     let (UrlPath(volume), Extension(caller), Query(mut query)) = from;
     let answer = async {
         let asked = Asked {
             volume,
-            action: parse_action(action, &body)?,
+            action: parse_tagged("action", action, &body)?,
             why: query.remove("why"),
         };
         change(&reach, &caller, asked).await
+    };
+    respond(answer.await)
+}
+
+pub(super) async fn show_pool(
+    State(reach): State<Reach>,
+    UrlPath(pool): UrlPath<String>,
+) -> Response {
+    ask(&reach, Request::ShowPool { pool }).await
+}
+
+/// A change of a pool, by the word of its route.
+pub(super) async fn change_of_pool(
+    reach: Reach,
+    word: &'static str,
+    from: Asking,
+    body: Bytes,
+) -> Response {
+    let (UrlPath(pool), Extension(caller), Query(query)) = from;
+    let answer = async {
+        let change = parse_tagged("change", word, &body)?;
+        let why = query.get("why").map(String::as_str);
+        change_pool(&reach, &caller, (pool, change), why).await
+    };
+    respond(answer.await)
+}
+
+/// The dry run of a change of a pool, by the word of its route.
+pub(super) async fn rehearse_of_pool(
+    reach: Reach,
+    word: &'static str,
+    pool: String,
+    body: Bytes,
+) -> Response {
+    let answer = async {
+        let change = parse_tagged("change", word, &body)?;
+        answer_of(&reach, Request::RehearsePool { pool, change }).await
     };
     respond(answer.await)
 }
@@ -134,14 +170,14 @@ pub(super) async fn rehearse(
     body: Bytes,
 ) -> Response {
     let answer = async {
-        let action = parse_action(action, &body)?;
+        let action = parse_tagged("action", action, &body)?;
         answer_of(&reach, Request::Rehearse { volume, action }).await
     };
     respond(answer.await)
 }
 
-/// Joins the route's word and the body's fields to an action.
-fn parse_action(route: &str, body: &[u8]) -> Result<Action, Problem> {
+/// Joins the route's word, which is the field `tag`, and the body's fields.
+fn parse_tagged<T: DeserializeOwned>(tag: &str, route: &str, body: &[u8]) -> Result<T, Problem> {
     let bad = |detail: String| Problem::new(Code::Usage, format!("request {route}: {detail}"));
     let mut fields: Value = if body.is_empty() {
         json!({})
@@ -151,7 +187,7 @@ fn parse_action(route: &str, body: &[u8]) -> Result<Action, Problem> {
     let Some(object) = fields.as_object_mut() else {
         return Err(bad("the body is not a JSON object".into()));
     };
-    object.insert("action".into(), Value::from(route));
+    object.insert(tag.into(), Value::from(route));
     serde_json::from_value(fields).map_err(|error| bad(error.to_string()))
 }
 

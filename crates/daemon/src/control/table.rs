@@ -15,7 +15,7 @@ use axum::routing::{get, post};
 use super::access::{Caller, Role};
 use super::reach::{Reach, refuse};
 use super::route::{Out, Parameter, Route};
-use super::routes::{self, act, rehearse};
+use super::routes::{self, act, change_of_pool, rehearse, rehearse_of_pool};
 use super::{alarm_routes, metrics, openapi};
 use crate::problem::{Code, Problem};
 use crate::web;
@@ -93,6 +93,7 @@ pub(super) fn table() -> Vec<Route> {
     let mut table = looks();
     table.extend(volumes());
     table.extend(changes());
+    table.extend(pools());
     table.extend(alarms());
     table.extend(page());
     table
@@ -254,6 +255,153 @@ fn changes() -> impl Iterator<Item = Route> {
             "Change settings",
             "Settings",
             "SettingsNow"
+        ),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// A change of a pool that is served, and its dry run.
+macro_rules! pool_change {
+    ($word:literal, $role:expr, $what:literal, $schema:literal) => {
+        [
+            Route::post(
+                concat!("/v1/pools/{name}/", $word),
+                $role,
+                $what,
+                post(
+                    |State(reach): State<Reach>,
+                     pool: UrlPath<String>,
+                     caller: Extension<Caller>,
+                     query: Query<BTreeMap<String, String>>,
+                     body: Bytes| {
+                        change_of_pool(reach, $word, (pool, caller, query), body)
+                    },
+                ),
+            )
+            .asks(&[WHY])
+            .takes($schema)
+            .gives(Out::Json("PoolDone")),
+            Route::post(
+                concat!("/v1/pools/{name}/", $word, "/dry-run"),
+                $role,
+                concat!("Whether this would be done: ", $what),
+                post(
+                    |State(reach): State<Reach>, UrlPath(pool): UrlPath<String>, body: Bytes| {
+                        rehearse_of_pool(reach, $word, pool, body)
+                    },
+                ),
+            )
+            .takes($schema)
+            .gives(Out::Json("PoolDone")),
+        ]
+    };
+}
+
+/// What is told of pools that are served, and changes of them.
+fn pools() -> Vec<Route> {
+    let shown = Route::get(
+        "/v1/pools/{name}",
+        Role::View,
+        "A pool whose volumes are served: its members and volumes",
+        get(routes::show_pool),
+    );
+    let mut routes = vec![shown.gives(Out::Json("Pool"))];
+    routes.extend(changes_of_datasets());
+    routes.extend(changes_of_members());
+    routes
+}
+
+fn changes_of_datasets() -> impl Iterator<Item = Route> {
+    use Role::{Administer, Operate};
+    [
+        pool_change!(
+            "create-volume",
+            Administer,
+            "Make a volume",
+            "PoolNewVolume"
+        ),
+        pool_change!(
+            "snapshot",
+            Operate,
+            "Take a snapshot of a volume",
+            "PoolName"
+        ),
+        pool_change!(
+            "destroy-snapshot",
+            Administer,
+            "Destroy a snapshot",
+            "PoolName"
+        ),
+        pool_change!(
+            "destroy-volume",
+            Administer,
+            "Destroy a volume that is not served",
+            "PoolName"
+        ),
+        pool_change!(
+            "rollback",
+            Administer,
+            "Make a volume that is not served what its last snapshot is",
+            "PoolName"
+        ),
+        pool_change!(
+            "clone",
+            Administer,
+            "Make a volume of a snapshot",
+            "PoolNewName"
+        ),
+        pool_change!(
+            "rename",
+            Administer,
+            "Give a snapshot, or a volume that is not served, another name",
+            "PoolNewName"
+        ),
+        pool_change!(
+            "resize",
+            Administer,
+            "Give a volume that is not served another size",
+            "PoolSize"
+        ),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn changes_of_members() -> impl Iterator<Item = Route> {
+    use Role::{Administer, Operate};
+    [
+        pool_change!("offline", Administer, "Take a member out", "PoolMember"),
+        pool_change!(
+            "online",
+            Operate,
+            "Write a member again that is offline, and give it what it missed",
+            "PoolMember"
+        ),
+        pool_change!(
+            "replace",
+            Administer,
+            "Put a new member in the place of another",
+            "PoolReplace"
+        ),
+        pool_change!(
+            "attach",
+            Administer,
+            "Make a new member a side of a mirror",
+            "PoolAttach"
+        ),
+        pool_change!(
+            "detach",
+            Administer,
+            "Take a side out of its mirror",
+            "PoolMember"
+        ),
+        pool_change!("add", Administer, "Add a group of members", "PoolGroup"),
+        pool_change!(
+            "scrub",
+            Operate,
+            "Read everything, and write again what is wrong",
+            "Object"
         ),
     ]
     .into_iter()

@@ -27,8 +27,8 @@ pub(crate) struct DatasetExport {
 impl DatasetExport {
     fn writable(&self) -> Result<&LiveVolume<AnyDevice, RealClock>, IoError> {
         match &self.content {
-            Content::Read(_) => Err(IoError::ReadOnly),
-            Content::Write(volume) => Ok(volume),
+            Content::Write(volume) if !self.info.is_read_only => Ok(volume),
+            Content::Read(_) | Content::Write(_) => Err(IoError::ReadOnly),
         }
     }
 

@@ -23,9 +23,10 @@ use super::volume::PoolVolume;
 use crate::assembly::DeviceWish;
 use crate::control::events::EventHub;
 use crate::host::NvmeListen;
+use crate::host::devices::remove_device;
 use crate::host::listen::{accept, bind_tcp, bind_unix, serve_each, unix_uri};
 use crate::host::machine::Ground;
-use crate::host::making::{Making, Tasks, tell_no_device};
+use crate::host::making::{Making, tell_no_device};
 use crate::host::nvme;
 use crate::host::ways::{Front, Room, listen_machine};
 use crate::problem::{Code, Problem};
@@ -44,9 +45,8 @@ pub(crate) struct Fronts {
     /// By their sockets.
     nbd: RefCell<BTreeMap<PathBuf, Rc<NbdServer>>>,
     nvme: RefCell<Option<Rc<NvmeServer>>>,
-    /// Nobody is accepted any more.
+    /// No NVMe/TCP host is accepted any more.
     shut: Rc<Flag>,
-    tasks: Tasks,
 }
 
 impl Fronts {
@@ -59,58 +59,73 @@ impl Fronts {
             nbd: RefCell::default(),
             nvme: RefCell::default(),
             shut: Rc::default(),
-            tasks: Tasks::default(),
         }
     }
 
-    /// From now on nobody is accepted.
+    /// From now on nobody is accepted at an address of several volumes.
     pub(super) fn shut(&self) {
         self.shut.set();
     }
 
-    /// Ends the servers; the volumes were closed.
-    pub(super) async fn end(&self) {
-        for (path, server) in self.nbd.take() {
-            server.stop(Leave::Drain);
-            let _ = std::fs::remove_file(path);
+    /// Buffers and memory of requests.
+    pub(super) fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// The clients of a volume leave, and what serves it ends.
+    pub(super) async fn close(&self, volume: &PoolVolume) {
+        volume.shut.set();
+        volume.ways.close(volume.name(), Leave::Drain).await;
+        for way in volume.ways.take() {
+            way.server.unbind();
+            // A target for NVMe/TCP is that of the other volumes as well.
+            if !matches!(way.server, Front::Nvme(_)) {
+                way.server.stop(Leave::Drain);
+            }
         }
-        if let Some(server) = self.nvme.take() {
-            server.stop(Leave::Drain);
+        if self.nbd.borrow_mut().remove(&volume.socket).is_some() {
+            let _ = std::fs::remove_file(&volume.socket);
         }
-        let tasks = self.tasks.take();
+        let tasks = volume.tasks.take();
         let ended = async {
             join_all(tasks).await;
         };
         first(ended, self.handle.clock().sleep(END_WAIT)).await;
     }
 
-    /// Lets NBD clients in at the volumes' sockets.
+    /// Ends the target for NVMe/TCP; the volumes were closed.
+    pub(super) fn end(&self) {
+        if let Some(server) = self.nvme.take() {
+            server.stop(Leave::Drain);
+        }
+    }
+
+    /// Lets NBD clients in at a volume's socket.
     ///
     /// # Errors
     /// `SocketInUse`, and as the system says.
-    pub(crate) fn listen_nbd(&self, volumes: &[PoolVolume]) -> Result<(), Problem> {
-        for volume in volumes {
-            let server = self.nbd_at(&volume.socket)?;
-            let opened = server.exports().open(Rc::clone(&volume.export));
-            opened.map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
-            let uri = unix_uri(volume.name(), &volume.socket);
-            volume.ways.add(uri, Front::Nbd(server));
-        }
+    pub(crate) fn listen_nbd(&self, volume: &PoolVolume) -> Result<(), Problem> {
+        let server = self.nbd_of(volume)?;
+        let opened = server.exports().open(Rc::clone(&volume.export));
+        opened.map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
+        let uri = unix_uri(volume.name(), &volume.socket);
+        volume.ways.add(uri, Front::Nbd(server));
         Ok(())
     }
 
-    /// The server at a socket, which is bound when it is not yet.
-    fn nbd_at(&self, path: &Path) -> Result<Rc<NbdServer>, Problem> {
+    /// The server at a volume's socket, which is bound when it is not yet: several volumes may have one.
+    fn nbd_of(&self, volume: &PoolVolume) -> Result<Rc<NbdServer>, Problem> {
+        let path = &volume.socket;
         if let Some(server) = self.nbd.borrow().get(path) {
             return Ok(Rc::clone(server));
         }
         let listener = bind_unix(&self.handle, path)?;
         let server = self.room.nbd_server(self.handle.clock());
         let take = serve_each(&self.handle, &server);
-        let acceptor = accept(&self.handle, listener, Rc::clone(&self.shut), take);
-        self.tasks.borrow_mut().push(acceptor);
+        let acceptor = accept(&self.handle, listener, Rc::clone(&volume.shut), take);
+        volume.tasks.borrow_mut().push(acceptor);
         let mut known = self.nbd.borrow_mut();
-        known.insert(path.to_owned(), Rc::clone(&server));
+        known.insert(path.clone(), Rc::clone(&server));
         Ok(server)
     }
 
@@ -120,7 +135,7 @@ impl Fronts {
     /// `SocketInUse`, and as the system says.
     pub(crate) fn listen_nvme(
         &self,
-        volumes: &[PoolVolume],
+        volumes: &[Rc<PoolVolume>],
         listen: &NvmeListen,
     ) -> Result<SocketAddr, Problem> {
         let listener = bind_tcp(&self.handle, listen.address)?;
@@ -136,8 +151,7 @@ impl Fronts {
             nvme::add_to((address, &server), &volume.export, shape, &volume.ways)?;
         }
         let take = nvme::serve_each(&self.handle, &server);
-        let acceptor = accept(&self.handle, listener, Rc::clone(&self.shut), take);
-        self.tasks.borrow_mut().push(acceptor);
+        let _acceptor = accept(&self.handle, listener, Rc::clone(&self.shut), take);
         *self.nvme.borrow_mut() = Some(server);
         Ok(address)
     }
@@ -159,37 +173,46 @@ impl Fronts {
                 io_opt_bytes: volume.block_bytes,
             },
         };
-        let shut = Rc::clone(&self.shut);
+        let shut = Rc::clone(&volume.shut);
         let (export, ways) = (&volume.export, &volume.ways);
         let acceptor = listen_machine(&self.handle, ground, export, ways, shut)?;
-        self.tasks.borrow_mut().push(acceptor);
+        volume.tasks.borrow_mut().push(acceptor);
         Ok(())
     }
 
-    /// Gives each volume its block device: the one that its last server has left, or a new one when that is wished.
+    /// Gives a volume its block device: the one that its last server has left, or a new one when that is wished. Gives
+    /// its name, where it has one.
     ///
     /// # Errors
     /// A device that is wished for cannot be. One that could only be taken over is an event.
-    pub(crate) async fn give_devices(
+    pub(crate) async fn give_device(
         &self,
-        volumes: &[PoolVolume],
+        volume: &PoolVolume,
         wish: DeviceWish,
-    ) -> Result<(), Problem> {
-        for volume in volumes {
-            let given = self.making(volume).give(wish, &self.tasks).await;
-            match (given, wish) {
-                (Ok(_), _) => {}
-                (Err(problem), DeviceWish::Make) => return Err(problem),
-                (Err(problem), DeviceWish::TakeOver) => {
-                    tell_no_device(&self.handle, &self.events, volume.name(), &problem);
-                }
+    ) -> Result<Option<PathBuf>, Problem> {
+        if let Some(device) = volume.device() {
+            return Ok(Some(device.link()));
+        }
+        match (self.making(volume).give(wish, &volume.tasks).await, wish) {
+            (Ok(link), _) => Ok(link),
+            (Err(problem), DeviceWish::Make) => Err(problem),
+            (Err(problem), DeviceWish::TakeOver) => {
+                tell_no_device(&self.handle, &self.events, volume.name(), &problem);
+                Ok(None)
             }
         }
-        Ok(())
+    }
+
+    /// Removes the block device of a volume.
+    ///
+    /// # Errors
+    /// `Busy` when somebody uses it; there is none.
+    pub(crate) async fn take_device(&self, volume: &PoolVolume) -> Result<(), Problem> {
+        remove_device(&self.handle, volume.name(), volume.device()).await
     }
 
     fn making(&self, volume: &PoolVolume) -> Making<DatasetExport> {
-        let (shut, name) = (Rc::clone(&self.shut), volume.name().to_owned());
+        let (shut, name) = (Rc::clone(&volume.shut), volume.name().to_owned());
         Making {
             handle: self.handle.clone(),
             name: volume.name().to_owned(),

@@ -6,11 +6,14 @@
 //! - a block that cannot be read is an I/O error to the client, never wrong data;
 //! - clients come in by the same servers as to other volumes (`host`).
 
+mod changes;
 mod export;
 mod fronts;
 mod opened;
+mod redundancy;
 mod served;
 mod status;
 mod volume;
 
-pub(crate) use served::PoolServed;
+pub(crate) use served::{PoolServed, not_served, only_shown};
+pub(crate) use volume::PoolVolume;

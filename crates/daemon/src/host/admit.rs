@@ -111,6 +111,15 @@ impl Host {
         self.changed.notify();
     }
 
+    /// What happened to a volume of another kind in earlier lives is told again, and what comes is kept.
+    pub(crate) fn remember_events(&self, name: &str, key: &Key) {
+        if let Some(memory) = &self.memory {
+            let found = memory.find(key, name);
+            self.events
+                .remember(name, found.events, memory.keeper(), key.clone());
+        }
+    }
+
     /// What is remembered of a volume.
     fn recall(&self, facts: &Facts, name: &str, notes: &mut Vec<String>) -> VolumeMemory {
         if let Some(reason) = self.unkept.take() {

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use plexum_block::clock::Clock;
 use plexum_front::client::Leave;
+use plexum_front::export::Export;
+use plexum_runtime::Handle;
 use plexum_runtime::process::start_ticks;
 use plexum_runtime::ublk::{ControlDevice, aside, devices, users};
 use plexum_ublk::identity::server_word;
 use plexum_ublk::params::Shape;
 use plexum_ublk::wire::DeviceState;
 
-use super::device::{DELETE_WAIT, unlink};
+use super::device::{DELETE_WAIT, Device, unlink};
 use super::hosted::{Hosted, Stage};
 use super::making::{LOOK_EVERY, Making, tell_no_device, told};
 use super::registry::Host;
@@ -78,27 +80,7 @@ impl Host {
     /// # Errors
     /// `Busy` when somebody uses it; there is none.
     pub async fn take_device(&self, hosted: &Rc<Hosted>) -> Result<(), Problem> {
-        let Some(device) = hosted.device() else {
-            let text = format!("{} has no block device", hosted.name());
-            return Err(Problem::new(Code::NoSuchVolume, text));
-        };
-        let number = device.number();
-        let mut user = None;
-        // A program that looks at every new device, as udev's does, is through with it after a moment.
-        for _ in 0..USER_LOOKS_MAX {
-            user = aside(move || users::user(number)).await.flatten();
-            if user.is_none() {
-                break;
-            }
-            self.handle.clock().sleep(LOOK_EVERY).await;
-        }
-        if let Some(user) = user {
-            let text = format!("{} is in use: {user}", device.link().display());
-            return Err(Problem::new(Code::Busy, text));
-        }
-        device.exports.close(hosted.name(), Leave::Drain).await;
-        device.ended.wait().await;
-        Ok(())
+        remove_device(&self.handle, hosted.name(), hosted.device()).await
     }
 
     /// Gives volumes that were just opened the block devices that they are to have: those that their last servers have
@@ -130,6 +112,38 @@ impl Host {
     fn tell_no_device(&self, hosted: &Hosted, problem: &Problem) {
         tell_no_device(&self.handle, self.events(), hosted.name(), problem);
     }
+}
+
+/// Removes the block device of the volume `name`.
+///
+/// # Errors
+/// `Busy` when somebody uses it; there is none.
+pub(crate) async fn remove_device<E: Export + 'static>(
+    handle: &Handle,
+    name: &str,
+    device: Option<Rc<Device<E>>>,
+) -> Result<(), Problem> {
+    let Some(device) = device else {
+        let text = format!("{name} has no block device");
+        return Err(Problem::new(Code::NoSuchVolume, text));
+    };
+    let number = device.number();
+    let mut user = None;
+    // A program that looks at every new device, as udev's does, is through with it after a moment.
+    for _ in 0..USER_LOOKS_MAX {
+        user = aside(move || users::user(number)).await.flatten();
+        if user.is_none() {
+            break;
+        }
+        handle.clock().sleep(LOOK_EVERY).await;
+    }
+    if let Some(user) = user {
+        let text = format!("{} is in use: {user}", device.link().display());
+        return Err(Problem::new(Code::Busy, text));
+    }
+    device.exports.close(name, Leave::Drain).await;
+    device.ended.wait().await;
+    Ok(())
 }
 
 fn word_of(served: &Served) -> u64 {

@@ -96,7 +96,8 @@ pub(super) async fn end_goal(served: &Served) -> String {
         return String::new();
     };
     let mut lost = String::new();
-    if goal.bitmap_region_bytes > 0 {
+    let has_redundancy = served.volume.has_redundancy(); // nothing is kept of what has none
+    if goal.bitmap_region_bytes > 0 && has_redundancy {
         let internal = |region_bytes| BitmapWish::Internal { region_bytes };
         let region = u64::from(goal.bitmap_region_bytes);
         let as_before = served.volume.set_bitmap(internal(Some(region))).await;
@@ -110,6 +111,7 @@ pub(super) async fn end_goal(served: &Served) -> String {
         }
     }
     if goal.has_log
+        && has_redundancy
         && let Err(error) = served.volume.set_log(true).await
     {
         lost.push_str(&format!("; it has a bitmap and no stripe log now: {error}"));

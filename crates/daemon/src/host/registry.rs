@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::path::Path;
 use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
@@ -365,12 +366,24 @@ impl Host {
     }
 
     fn add_control(&self, admitted: &[Rc<Hosted>]) -> Result<(), Problem> {
-        let control = self.control.borrow();
-        let Some(control) = &*control else {
-            return Ok(());
-        };
         let mut paths = admitted.iter().map(|hosted| hosted.control_socket());
-        paths.try_for_each(|path| control.add(path))
+        paths.try_for_each(|path| self.add_control_at(path))
+    }
+
+    /// One more control socket, where there is a control server.
+    ///
+    /// # Errors
+    /// `SocketInUse`, and as the system says.
+    pub(crate) fn add_control_at(&self, path: &Path) -> Result<(), Problem> {
+        let control = self.control.borrow();
+        control.as_ref().map_or(Ok(()), |control| control.add(path))
+    }
+
+    /// A control socket is removed.
+    pub(crate) fn remove_control_at(&self, path: &Path) {
+        if let Some(control) = &*self.control.borrow() {
+            control.remove(path);
+        }
     }
 
     /// A Unix socket for the volume, and its name at each TCP address.
@@ -420,9 +433,7 @@ impl Host {
             way.server.unbind();
             way.server.exports().withdraw(hosted.name());
         }
-        if let Some(control) = &*self.control.borrow() {
-            control.remove(hosted.control_socket());
-        }
+        self.remove_control_at(hosted.control_socket());
     }
 
     /// Whether a volume can be divided among the threads: one of md, in one piece, that may be written to.

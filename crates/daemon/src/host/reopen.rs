@@ -204,7 +204,9 @@ impl Host {
         let stands_at = |stand: &Stand| stand.is(served.volume.geometry());
         let has_begun = has_moved || goal.as_ref().is_none_or(|goal| !stands_at(&goal.from));
         drop(served);
+        // What never began is asked for again, also where the last name was all there was to it.
         let last = goal.as_ref().and_then(|goal| goal.last.clone());
+        let last = last.filter(|_| has_begun);
         self.give_last_relabel(hosted, last).await?;
         let served = hosted.served().map_err(|refusal| refusal.problem())?;
         let has_lost = end_goal(&served).await;
@@ -248,6 +250,9 @@ impl Host {
             }
         }
         drop(served);
+        if let Some(relabel) = &due {
+            self.make_way(hosted, relabel).await?;
+        }
         let change = match due {
             Some(relabel) => Change::Alter(Box::new(Alteration::Relabel(relabel))),
             None if is_moved => Change::None,

@@ -55,6 +55,7 @@ impl Host {
             gets_log_again: true,
             content: None,
             keeping: Keeping::of(&served),
+            let_go: Vec::new(),
         };
         let shapes = [&way.goal.from.shape, &way.goal.to.shape];
         let last = way.goal.last.as_ref();

@@ -25,20 +25,25 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use plexum_block::clock::Clock;
 use plexum_block::wait::{Mutex, Signal};
+use plexum_engine::volume::Redundancy;
 use plexum_exec::mailbox::reply;
 use plexum_incidents::Alarm;
 use plexum_incidents::config::AlarmConfig;
-use plexum_incidents::facts::{AbsentVolume, DaemonFacts, DiskFacts, Facts, VolumeFacts};
+use plexum_incidents::facts::{
+    AbsentVolume, DaemonFacts, DiskFacts, Facts, RedundancyKind, VolumeFacts,
+};
 use plexum_incidents::message::{Message, Sender};
 use plexum_incidents::outbox::Delivery;
 use plexum_incidents::time::{MINUTE_S, UnixTime};
 use plexum_runtime::Handle;
 use serde_json::Value;
 
+use super::pools::key_of_pool;
+use crate::dataset::PoolServed;
 use crate::disk::disk_facts;
 use crate::host::Hosted;
 use crate::memory::{Keeper, Kept, StateDir};
-use crate::volume::status::JSON_VERSION;
+use crate::volume::status::{JSON_VERSION, VolumeStatus};
 use facts::Known;
 use records::Records;
 
@@ -178,7 +183,34 @@ impl Alarms {
     ) -> Option<(VolumeFacts, Vec<DiskFacts>)> {
         let served = hosted.served().ok()?;
         let status = hosted.status_of(&served);
-        let redundancy = served.volume.redundancy();
+        let kind = facts::kind_of(served.facts.level);
+        Some(self.facts(identity, kind, &served.volume.redundancy(), &status))
+    }
+
+    /// The same of a pool, of which volumes are served: it is one thing that is lost or not. None while it is being
+    /// closed.
+    pub(super) fn pool(&self, pool: &PoolServed) -> Option<(VolumeFacts, Vec<DiskFacts>)> {
+        let first = pool.volumes().into_iter().next()?;
+        let status = VolumeStatus {
+            volume: pool.report.name.clone(),
+            ..pool.status(&first)
+        };
+        let identity = key_of_pool(&status.uuid).to_string();
+        Some(self.facts(
+            identity,
+            facts::kind_of_pool(pool),
+            &pool.redundancy(),
+            &status,
+        ))
+    }
+
+    fn facts(
+        &self,
+        identity: String,
+        kind: RedundancyKind,
+        redundancy: &Redundancy,
+        status: &VolumeStatus,
+    ) -> (VolumeFacts, Vec<DiskFacts>) {
         let mut records = self.records.borrow_mut();
         let is_whole =
             redundancy.missing.is_empty() && redundancy.losses_left == redundancy.losses_designed;
@@ -190,13 +222,13 @@ impl Alarms {
                 .config
                 .expected_missing_of(&status.volume, &status.uuid),
             is_new: !records.was_whole(&identity),
-            level: served.facts.level,
-            redundancy: &redundancy,
-            status: &status,
+            kind,
+            redundancy,
+            status,
             identity,
         };
-        let disks = disk_facts(&status, &known.identity);
-        Some((facts::of(&known, self.now()), disks))
+        let disks = disk_facts(status, &known.identity);
+        (facts::of(&known, self.now()), disks)
     }
 
     /// Judges what is the case now, has it kept, and tells what is to be told. Once a second.

@@ -201,6 +201,41 @@ pub(super) fn find_returned(
     }
 }
 
+/// Members of a pool that its running volume lacks, and where they are: their own marks say which of them they are, and
+/// nothing says their slots. `in_use` are the words of the members that it has.
+pub(super) fn find_returned_of_pool(
+    expected: &Expected,
+    view: &View,
+    in_use: &[String],
+) -> Vec<String> {
+    let at_words = view.words.iter().filter_map(|(word, sight)| match sight {
+        Sight::There(identity, marks) => Some((word, *identity, mark_of(expected, marks)?)),
+        _ => None,
+    });
+    let elsewhere = view.strangers.iter().filter_map(|stranger| {
+        let mark = mark_of(expected, &stranger.marks)?;
+        Some((&stranger.path, stranger.identity, mark))
+    });
+    let (used, others): (Vec<_>, Vec<_>) = at_words
+        .chain(elsewhere)
+        .partition(|(word, ..)| in_use.contains(word));
+    let is_used = |identity: &Identity, mark: &Mark| {
+        let mut used = used.iter();
+        used.any(|(_, own, of)| own == identity || of.member == mark.member)
+    };
+    let mut returned: BTreeMap<&str, BTreeMap<Identity, &String>> = BTreeMap::new();
+    for (word, identity, mark) in others {
+        if !is_used(&identity, mark) {
+            let places = returned.entry(&mark.member).or_default();
+            places.entry(identity).or_insert(word);
+        }
+    }
+    let only = returned.values().filter(|places| places.len() == 1); // of several all but one are copies
+    only.flat_map(BTreeMap::values)
+        .map(|word| (*word).clone())
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,6 +417,44 @@ mod tests {
         let present = find(&expected, &seen);
         assert_eq!(present.members, ["nbd://there/x"]);
         assert_eq!(present.missing, ["/dev/sda"]);
+    }
+
+    #[test]
+    fn members_of_a_pool_return_by_what_is_on_them_and_copies_do_not() {
+        let pool = Expected {
+            format: "zfs".into(),
+            ..mirror()
+        };
+        let mark = |member: &str| {
+            let mut marks = marks(SET, None, 5);
+            marks.marks[0].format = "zfs".into();
+            marks.marks[0].member = member.into();
+            marks
+        };
+        let in_use = ["/dev/sda".to_owned()];
+        let here = ("/dev/sda", there(1, mark("first")));
+        let returned = |seen: View| find_returned_of_pool(&pool, &seen, &in_use);
+        let seen = |second: Sight, others: Vec<Stranger>| {
+            view(&[here.clone(), ("/dev/sdb", second)], others)
+        };
+        let back = there(2, mark("second"));
+        assert_eq!(returned(seen(back.clone(), vec![])), ["/dev/sdb"]);
+        let moved = stranger("/dev/sdc", 3, mark("second"));
+        assert_eq!(
+            returned(seen(Sight::Absent, vec![moved.clone()])),
+            ["/dev/sdc"]
+        );
+        let same = stranger("/dev/by-id/x", 2, mark("second"));
+        assert_eq!(returned(seen(back.clone(), vec![same])).len(), 1);
+        assert_eq!(returned(seen(back, vec![moved])), [""; 0], "a copy");
+        let copy_of_first = stranger("/dev/sdd", 4, mark("first"));
+        assert_eq!(
+            returned(seen(Sight::Absent, vec![copy_of_first])),
+            [""; 0],
+            "it is there"
+        );
+        let other = stranger("/dev/sdc", 3, marks("another", None, 5));
+        assert_eq!(returned(seen(Sight::Absent, vec![other])), [""; 0]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the daemon sees of its volumes each second, for its alarms.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,10 +9,11 @@ use plexum_incidents::facts::AbsentVolume;
 
 use super::Service;
 use super::alarms::Surroundings;
-use super::names::key_of_status;
+use super::names::{judged_as, key_of_status};
 use super::waiting::Entry;
 use crate::expected::Wanted;
 use crate::host::Hosted;
+use crate::serve_dataset::pool_of;
 
 /// How long the first try of a volume may take: one that hangs in it is absent then.
 const FIRST_TRY_MAX: Duration = Duration::from_secs(60);
@@ -45,6 +47,12 @@ impl Service {
                 None => around.starting.push(identity),
             }
         }
+        for pool in self.pools.all() {
+            if let Some((facts, of_disks)) = self.alarms.pool(&pool) {
+                volumes.push(facts);
+                disks.extend(of_disks);
+            }
+        }
         self.alarms.judge(volumes, disks, around);
     }
 
@@ -60,15 +68,27 @@ impl Service {
         let now = self.host.handle().clock().now();
         let entries = self.entries.borrow();
         let mut around = Surroundings::default();
+        let mut pools = BTreeSet::new();
         for (key, entry) in entries.iter() {
-            let name = &entry.expected.volume;
-            if entry.expected.wanted == Wanted::Stopped || self.hosted(key).is_some() {
+            let (mut key, mut name) = (key.clone(), entry.expected.volume.clone());
+            if entry.expected.wanted == Wanted::Stopped || self.is_served(&key) {
                 continue;
+            }
+            // A pool that is not there is one thing that is missing, however many volumes it has.
+            let uuid = &entry.expected.uuid;
+            if let Some(dataset) = entry.expected.open.datasets.first()
+                && !self.pools.is_open(uuid)
+            {
+                if !pools.insert(uuid.clone()) {
+                    continue;
+                }
+                key = judged_as(&entry.expected);
+                name = pool_of(dataset).to_owned();
             }
             match self.is_waited_for(entry, now) {
                 true => around.starting.push(key.to_string()),
                 false => around.absent.push(AbsentVolume {
-                    name: name.clone(),
+                    name,
                     uuid: key.to_string(),
                     reason: reason(entry),
                     members: entry.expected.members(),

@@ -3,6 +3,8 @@
 use std::rc::Rc;
 
 use super::Service;
+use super::pools::{OfPool, key_of_pool};
+use crate::expected::Expected;
 use crate::host::Hosted;
 use crate::memory::Key;
 use crate::problem::{Code, Problem};
@@ -22,6 +24,14 @@ pub(super) fn key_of_status(status: &VolumeStatus) -> Key {
     Key::of(&status.format, &status.uuid, &status.volume)
 }
 
+/// By what alarms know an expected volume: the volumes of a pool are lost together, and are one thing for them.
+pub(super) fn judged_as(expected: &Expected) -> Key {
+    match expected.open.datasets.is_empty() {
+        true => expected.key(),
+        false => key_of_pool(&expected.uuid),
+    }
+}
+
 impl Service {
     /// The volume that `word` names, by its name or its UUID; none when none is known.
     ///
@@ -34,7 +44,7 @@ impl Service {
         });
         let mut keys: Vec<&Key> = named.map(|(key, _)| key).collect();
         if keys.len() > 1 {
-            keys.retain(|key| self.hosted(key).is_some() == (meant == Meant::Served));
+            keys.retain(|key| self.is_served(key) == (meant == Meant::Served));
         }
         match keys[..] {
             [] => Ok(None),
@@ -58,6 +68,26 @@ impl Service {
             .status()
             .is_some_and(|status| key_of_status(&status) != *key);
         (!is_other).then_some(hosted)
+    }
+
+    /// An expected volume of a pool as it is served.
+    pub(super) fn of_pool(&self, key: &Key) -> Option<OfPool> {
+        let name = {
+            let entries = self.entries.borrow();
+            entries.get(key)?.expected.volume.clone()
+        };
+        let one = self.pools.named(&name)?;
+        (one.key() == *key).then_some(one)
+    }
+
+    /// Whether an expected volume is served.
+    pub(super) fn is_served(&self, key: &Key) -> bool {
+        self.hosted(key).is_some() || self.of_pool(key).is_some()
+    }
+
+    /// How many volumes are served.
+    pub(super) fn served_count(&self) -> usize {
+        self.host.list().len() + self.pools.volumes().len()
     }
 
     pub(super) fn unknown(&self, volume: &str) -> Problem {

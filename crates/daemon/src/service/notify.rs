@@ -153,7 +153,7 @@ impl Service {
         let stopped = absent.iter().filter(|one| one.wanted == Wanted::Stopped);
         let stopped = stopped.count();
         Counts {
-            served: self.host.list().len(),
+            served: self.served_count(),
             waiting: absent.len() - stopped,
             stopped,
         }

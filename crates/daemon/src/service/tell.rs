@@ -14,10 +14,9 @@ impl Service {
     /// All volumes: those that are served, and those that should be.
     pub(super) fn list(&self) -> Answer {
         let volumes = self.host.list();
-        let served: Vec<_> = volumes
-            .iter()
-            .filter_map(|hosted| hosted.status())
-            .collect();
+        let served = volumes.iter().filter_map(|hosted| hosted.status());
+        let of_pools = self.pools.volumes().into_iter();
+        let served: Vec<_> = served.chain(of_pools.map(|one| one.status())).collect();
         Ok(
             json!({"version": JSON_VERSION, "kind": "volumes", "volumes": served,
             "waiting": self.waiting()}),
@@ -26,7 +25,7 @@ impl Service {
 
     pub(super) fn waiting(&self) -> Vec<Waiting> {
         let entries = self.entries.borrow();
-        let absent = entries.iter().filter(|(key, _)| self.hosted(key).is_none());
+        let absent = entries.iter().filter(|(key, _)| !self.is_served(key));
         absent.map(|(_, entry)| entry.waiting()).collect()
     }
 

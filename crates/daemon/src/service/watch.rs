@@ -16,15 +16,15 @@ use plexum_engine::state::FailCause;
 use plexum_md::assemble::StaleUse;
 use plexum_runtime::mailbox::Mailbox;
 
-use super::find::{Present, View, find, find_returned};
+use super::find::{Present, View, find, find_returned, find_returned_of_pool};
 use super::look::Reach;
 use super::names::key_of_status;
 use super::waiting::Entry;
 use super::{DegradedStart, Insist, LOOK_EVERY_S, Service};
-use crate::assembly::AssembleRequest;
 use crate::control::event::cause_words;
 use crate::control::open_request::OpenRequest;
 use crate::control::request::Action;
+use crate::dataset::PoolServed;
 use crate::expected::{Expected, Wanted};
 use crate::host::{Host, Hosted};
 use crate::memory::{Kept, Key};
@@ -34,7 +34,7 @@ use crate::volume::status::{MemberState, VolumeStatus};
 
 /// A volume that is to be tried, and how far it may go.
 struct Trial {
-    request: AssembleRequest,
+    open: OpenRequest,
     /// Rows in doubt may answer errors.
     is_forced: bool,
 }
@@ -84,7 +84,7 @@ impl Service {
             let entry = entries.get(key);
             entry.is_some_and(|entry| entry.expected.wanted == Wanted::Served)
         };
-        is_wanted && self.hosted(key).is_none()
+        is_wanted && !self.is_served(key)
     }
 
     /// Looks again and again at what waits, who has returned, and who is in the slots: when a device comes or goes, and
@@ -94,6 +94,9 @@ impl Service {
             let passed = self.tick.after(LOOK_EVERY_S);
             select(pin!(told.receive()), pin!(passed)).await;
             Rc::clone(&self).try_all().await;
+            for pool in self.pools.all() {
+                self.look_after_pool(&pool).await;
+            }
             for hosted in self.host.list() {
                 let Some(status) = hosted.status() else {
                     continue; // it is being closed
@@ -130,23 +133,63 @@ impl Service {
             .collect();
         let mut words = in_use.clone();
         words.extend(lost.iter().map(|slot| expected.slots[slot].member.clone()));
+        let returned = |view: &View| -> Vec<(u32, String)> {
+            match expected.format == "zfs" {
+                true => {
+                    let here = find_returned_of_pool(&expected, view, &in_use);
+                    lost.iter().copied().zip(here).collect()
+                }
+                false => {
+                    let member = |slot: &u32| find_returned(&expected, view, *slot, &in_use);
+                    let here = lost.iter().map(|slot| Some((*slot, member(slot)?)));
+                    here.flatten().collect()
+                }
+            }
+        };
         let handle = self.host.handle();
-        let mut view = self.looker.look(handle, &words, Reach::Paths).await;
-        let is_here =
-            |slot: &u32, view: &View| find_returned(&expected, view, *slot, &in_use).is_some();
-        if !lost.iter().all(|slot| is_here(slot, &view)) {
-            view = self.looker.look(handle, &words, Reach::Everywhere).await;
+        let mut here = returned(&self.looker.look(handle, &words, Reach::Paths).await);
+        if here.len() < lost.len() {
+            here = returned(&self.looker.look(handle, &words, Reach::Everywhere).await);
         }
         let now = handle.clock().now();
         let mut entries = self.entries.borrow_mut();
         let Some(entry) = entries.get_mut(&key) else {
             return Vec::new(); // it was forgotten meanwhile
         };
-        let here = lost.into_iter().filter_map(|slot| {
-            let member = find_returned(&expected, &view, slot, &in_use)?;
-            entry.returns.may(slot, now).then_some(member)
-        });
-        here.collect()
+        here.retain(|(slot, _)| entry.returns.may(*slot, now));
+        here.into_iter().map(|(_, member)| member).collect()
+    }
+
+    /// Takes over who is in the slots of a pool, and takes its members back that are there again.
+    async fn look_after_pool(&self, pool: &PoolServed) {
+        let volumes = pool.all();
+        for status in &volumes {
+            self.learn(status);
+        }
+        let Some(status) = volumes.first() else {
+            return; // it is being closed
+        };
+        for member in self.returned(status).await {
+            // Nobody closes the pool meanwhile.
+            let _turn = self.turn.lock().await;
+            if pool.volumes().is_empty() {
+                return;
+            }
+            let taken_back = pool.take_back(&member).await;
+            for status in &volumes {
+                let (event, text) = match &taken_back {
+                    Ok(()) => (
+                        "re-added",
+                        format!("{member} is back, and is given what it missed"),
+                    ),
+                    Err(problem) => (
+                        "refused",
+                        format!("{member} is not taken back: {}", problem.message),
+                    ),
+                };
+                self.tell(&status.volume, event, text);
+            }
+        }
     }
 
     fn expected(&self, key: &Key) -> Option<Expected> {
@@ -198,10 +241,13 @@ impl Service {
     }
 
     async fn open_trial(&self, trial: Trial) -> Result<(), Problem> {
-        let result = self.open_now(&trial.request).await.map(drop);
+        if !trial.open.datasets.is_empty() {
+            return self.open_datasets(&trial.open).await.map(drop);
+        }
+        let mut request = trial.open.assemble()?;
+        let result = self.open_now(&request).await.map(drop);
         match result {
             Err(problem) if trial.is_forced && problem.code == Code::DirtyDegraded => {
-                let mut request = trial.request;
                 request.options.force = true;
                 request.options.stale = StaleUse::Never;
                 self.open_now(&request).await.map(drop)
@@ -237,7 +283,7 @@ impl Service {
             run_degraded: may_lack,
             ..entry.expected.open.clone()
         };
-        Some(open.assemble().map(|request| Trial { request, is_forced }))
+        Some(Ok(Trial { open, is_forced }))
     }
 }
 

@@ -19,7 +19,7 @@ use super::served::Served;
 use crate::assembly::RealDevice;
 use crate::control::request::Answer;
 use crate::create::random_uuid;
-use crate::inspect::inspect;
+use crate::inspect::{inspect, not_empty};
 use crate::open::{AnyDevice, MISSING_HINT, MemberWord, check_writers, full_path, problem_of_io};
 use crate::owners::check_return;
 use crate::problem::{Code, Problem};
@@ -139,14 +139,7 @@ pub(crate) async fn open_new(
     if own.is_none() && !force {
         let found = inspect(&device, word).await?;
         if let Some(first) = found.first() {
-            return Err(Problem::new(
-                Code::WouldDestroy,
-                format!("{word} is not empty: {} found", first.what),
-            )
-            .member(word)
-            .why("it would be overwritten")
-            .hint(format!("to look at it:   plexum examine {word}"))
-            .hint("to overwrite it all the same, add:   --force"));
+            return Err(not_empty(word, first));
         }
     }
     let former = match own.as_ref().filter(|_| !force) {

@@ -89,6 +89,46 @@ fn every_change_that_there_is_has_its_route() {
 }
 
 #[test]
+fn every_change_of_a_pool_that_there_is_has_its_route_and_takes_what_the_document_says() {
+    use crate::pool_change::PoolChange;
+    let table = table();
+    let mut words = 0;
+    for route in table.iter().filter(|route| route.method == Method::POST) {
+        let word = route.path.strip_prefix("/v1/pools/{name}/");
+        let Some(word) = word.filter(|word| !word.ends_with("/dry-run")) else {
+            continue;
+        };
+        words += 1;
+        let schema = schemas()[route.body.expect("its schema")].clone();
+        let properties = schema["properties"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
+        let value_of = |(name, what): (&String, &Value)| {
+            let value = match what["type"].as_str() {
+                Some("string") => Value::from("x"),
+                Some("boolean") => Value::from(true),
+                Some("array") => Value::from(vec!["x"]),
+                _ => Value::from(1),
+            };
+            (name.clone(), value)
+        };
+        let mut body: serde_json::Map<String, Value> = properties.iter().map(value_of).collect();
+        body.insert("change".into(), Value::from(word));
+        let body = Value::Object(body);
+        let change: PoolChange = serde_json::from_value(body.clone()).expect(word);
+        assert_eq!(change.route(), word);
+        assert_eq!(route.role, Some(change.role()), "{word}");
+        assert_eq!(
+            serde_json::to_value(&change).expect("JSON"),
+            body,
+            "{word}: a field is lost"
+        );
+    }
+    assert_eq!(words, 15, "all changes of a pool");
+}
+
+#[test]
 fn every_schema_that_is_named_is_there_and_every_one_there_is_named() {
     let text = document(&table()).to_string();
     let schemas = schemas();

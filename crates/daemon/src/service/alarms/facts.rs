@@ -3,12 +3,14 @@
 //! How bad it is comes from the engine's numbers. What comes from the status are names, and what to say of them.
 
 use plexum_engine::volume::{MissingSlot as Lacking, Redundancy, Safety};
+use plexum_format::zfs::PlexKind;
 use plexum_incidents::facts::{
     MissingSlot, RedundancyKind, SafeAgain, ScrubFacts, SlowMember, VolumeFacts,
 };
 use plexum_incidents::time::UnixTime;
 use plexum_layout::Level;
 
+use crate::dataset::PoolServed;
 use crate::volume::status::{JobKind, JobStatus, MemberState, MemberStatus, VolumeStatus};
 
 /// A write for which there was no space counts for as long: then there may be some again.
@@ -18,8 +20,8 @@ const REFUSED_S: u64 = 60;
 pub(super) struct Known<'a> {
     /// What it is known by.
     pub(super) identity: String,
-    /// Its level.
-    pub(super) level: Level,
+    /// What makes copies of its data.
+    pub(super) kind: RedundancyKind,
     /// How many more losses it survives.
     pub(super) redundancy: &'a Redundancy,
     /// Everything else.
@@ -43,11 +45,7 @@ pub(super) fn of(known: &Known<'_>, now: UnixTime) -> VolumeFacts {
     VolumeFacts {
         name: status.volume.clone(),
         uuid: known.identity.clone(),
-        kind: match known.level {
-            Level::Linear | Level::Raid0 => RedundancyKind::Plain,
-            Level::Raid1 | Level::Raid10 => RedundancyKind::Copies,
-            Level::Raid4 | Level::Raid5 | Level::Raid6 => RedundancyKind::Parity,
-        },
+        kind: known.kind,
         losses_left: redundancy.losses_left,
         losses_left_elsewhere: redundancy.losses_left_elsewhere,
         losses_designed: redundancy.losses_designed,
@@ -65,6 +63,32 @@ pub(super) fn of(known: &Known<'_>, now: UnixTime) -> VolumeFacts {
         space: None,
         cannot_judge: None,
         before: status.members.iter().filter_map(errors).collect(),
+    }
+}
+
+/// What makes copies of the data of a level.
+pub(super) fn kind_of(level: Level) -> RedundancyKind {
+    match level {
+        Level::Linear | Level::Raid0 => RedundancyKind::Plain,
+        Level::Raid1 | Level::Raid10 => RedundancyKind::Copies,
+        Level::Raid4 | Level::Raid5 | Level::Raid6 => RedundancyKind::Parity,
+    }
+}
+
+/// What makes copies of a pool's data, for messages.
+pub(super) fn kind_of_pool(pool: &PoolServed) -> RedundancyKind {
+    let plexes = pool
+        .report
+        .plexes
+        .iter()
+        .filter_map(|(_, plex)| plex.as_ref());
+    let has = |is_it: fn(&PlexKind) -> bool| plexes.clone().any(|plex| is_it(&plex.kind));
+    if has(|kind| matches!(kind, PlexKind::Single)) {
+        RedundancyKind::Plain
+    } else if has(|kind| matches!(kind, PlexKind::RaidZ { .. })) {
+        RedundancyKind::Parity
+    } else {
+        RedundancyKind::Copies
     }
 }
 
