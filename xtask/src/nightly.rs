@@ -2,6 +2,7 @@
 //! somewhere else; here they stand one after another, each with its duration.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use crate::ci;
@@ -25,9 +26,10 @@ fn steps() -> Vec<Step> {
         ignored("debian-12", ["plexum-cli", "system"], &["debian_12"]),
         ignored("debian-13", ["plexum-cli", "system"], &["debian_13"]),
         step("fuzz", &["xtask", "fuzz", "--seconds", "60"]),
+        with_ignored("kernel", ["plexum-cli", "kernel"]),
         Step {
             environment: GUESTS,
-            ..step("guest", &["xtask", "suite", "cli/tests/guest"])
+            ..with_ignored("guest", ["plexum-cli", "guest"])
         },
         Step {
             environment: GUESTS,
@@ -58,6 +60,15 @@ fn step(name: &'static str, words: &[&'static str]) -> Step {
     }
 }
 
+/// All tests of a package's test program, those that CI leaves out among them.
+fn with_ignored(name: &'static str, [package, program]: [&'static str; 2]) -> Step {
+    let of = ["test", "--locked", "-p", package, "--test", program];
+    step(
+        name,
+        &[&of, ["--", "--include-ignored"].as_slice()].concat(),
+    )
+}
+
 /// The ignored tests of a package's test program, or those with a name.
 fn ignored(
     name: &'static str,
@@ -69,12 +80,37 @@ fn ignored(
     step(name, &words)
 }
 
+/// Fetches what the steps find nowhere else: kernels and systems of guests, once, into a cache.
+///
+/// # Errors
+/// It cannot be fetched.
+fn fetch(root: &Path, steps: &[Step]) -> Result<(), String> {
+    let releases = steps
+        .iter()
+        .filter_map(|step| step.name.strip_prefix("debian-"));
+    let releases: Vec<&str> = releases.collect();
+    if releases.is_empty() {
+        return Ok(());
+    }
+    let releases = releases.join(",");
+    println!("== kernels and images of Debian {releases}");
+    let status = Command::new(root.join("oracle/vm-oracle"))
+        .args(["install", "--kernels", &releases, "--images", &releases])
+        .status()
+        .map_err(|error| format!("oracle/vm-oracle: {error}"))?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("oracle/vm-oracle install ended with {status}")),
+    }
+}
+
 /// Runs all steps, or those that are named, also after one that failed.
 ///
 /// # Errors
 /// Which steps failed; a name that no step has.
 pub fn run(root: &Path, names: &[&str]) -> Result<(), String> {
     let steps = chosen(names)?;
+    fetch(root, &steps)?;
     let mut table = String::new();
     let mut failed = Vec::new();
     for step in steps {
@@ -123,6 +159,10 @@ mod tests {
         assert_eq!(
             words("debian-13"),
             "test --locked -p plexum-cli --test system debian_13 -- --ignored"
+        );
+        assert_eq!(
+            words("guest"),
+            "test --locked -p plexum-cli --test guest -- --include-ignored"
         );
         assert_eq!(
             words("openzfs"),

@@ -1,7 +1,8 @@
 //! Volumes as disks of a real kernel, by ublk and over NVMe/TCP: Debian 13's kernel in QEMU (`oracle/vm-oracle`), where
 //! plexum itself runs.
 //!
-//! One guest for all of them, since a boot costs seconds: each case is a script, and its test looks what came of it.
+//! One guest for those that every commit runs and one for those of `cargo xtask nightly`, since a boot costs half a
+//! minute: each case is a script, and its test looks what came of it.
 #![allow(clippy::unwrap_used)] // a failed unwrap fails the test
 
 use std::path::{Path, PathBuf};
@@ -23,11 +24,19 @@ const DISKS: [&str; 4] = [
     "scsi:size=24M,bus=scsi,name=SCSI",
 ];
 
-/// A test for each case, and the list of all.
+/// A test for each case, and the list of all of them.
 macro_rules! cases {
-    ($($(#[$doc:meta])* $name:ident $script:literal)*) => {
+    (NIGHTLY: $($name:ident $script:literal)*) => {
+        pub(crate) const NIGHTLY_CASES: &[(&str, &str)] = &[$((stringify!($name), $script)),*];
+        $(
+            #[test]
+            #[ignore = "half a minute each, in a guest of their own: cargo xtask nightly guest"]
+            fn $name() { crate::check(&crate::NIGHTLY, stringify!($name)); }
+        )*
+    };
+    ($($name:ident $script:literal)*) => {
         pub(crate) const CASES: &[(&str, &str)] = &[$((stringify!($name), $script)),*];
-        $($(#[$doc])* #[test] fn $name() { crate::check(stringify!($name)); })*
+        $(#[test] fn $name() { crate::check(&crate::DAILY, stringify!($name)); })*
     };
 }
 
@@ -35,54 +44,6 @@ mod nvme;
 mod zfs;
 
 cases! {
-    a_volume_becomes_a_device_with_its_size_and_shape r#"
-        new 5 16M a b c
-        serve a b c --ublk; says "$DEV"
-        [ -b $DEV ] || die "no device"
-        is size $(blockdev --getsize64 $DEV) $(plexum status nas --json | sed 's/.*"size_bytes":\([0-9]*\).*/\1/')
-        is write_cache "$(queue write_cache)" "write back"
-        is fua $(queue fua) 1
-        is minimum_io_size $(queue minimum_io_size) 524288
-        is optimal_io_size $(queue optimal_io_size) 1048576
-        is rotational $(queue rotational) 0
-        [ $(queue discard_max_bytes) != 0 ] || die "no discards"
-        exits 0 plexum status nas; says "$DEV   (0 clients)"
-        exits 6 plexum serve a b c --ublk
-        exits 0 plexum stop nas; nothing_left
-        serve a b c --ublk --read-only
-        is ro $(blockdev --getro $DEV) 1
-        exits 0 plexum stop nas; nothing_left
-    "#
-
-    what_is_written_to_a_device_is_read_again_by_it_and_by_nbd r#"
-        new 5 16M a b c
-        serve a b c --ublk; random data 128
-        dd if=data of=$DEV bs=256K oflag=direct status=none
-        dd if=$DEV bs=64K count=128 iflag=direct status=none | cmp - data
-        exits 0 nbdcopy "nbd+unix:///nas?socket=$XDG_RUNTIME_DIR/plexum/nas.nbd" other
-        cmp -n 8388608 data other
-        blkdiscard -z -o 1M -l 2M $DEV; dd if=/dev/zero of=data bs=1M seek=1 count=2 conv=notrunc status=none
-        blkdiscard -o 12M -l 2M $DEV
-        dd if=$DEV bs=64K count=128 iflag=direct status=none | cmp - data
-        fio --name=v --filename=$DEV --ioengine=libaio --direct=1 --rw=randrw --bsrange=512-64k --bs_unaligned=0 \
-          --iodepth=16 --size=16M --io_size=4M --offset=8M --verify=crc32c --verify_fatal=1 --fsync=32 --randseed=7 \
-          --output=fio.txt || { cat fio.txt; exit 1; }
-        exits 0 plexum scrub nas --wait
-        exits 0 plexum stop nas; nothing_left
-    "#
-
-    file_systems_live_on_a_device r#"
-        new 1 320M a b
-        serve a b --ublk; mkdir m; random data 64
-        for kind in ext4 xfs; do
-          wipefs -qa $DEV; mkfs.$kind -q $DEV
-          mount $DEV m; cp data m; mkdir m/d; sync; rm -r m/d; fstrim m; umount m
-          mount $DEV m; cmp data m/data; umount m
-        done
-        xfs_repair -n $DEV >/dev/null 2>&1 || die "xfs_repair finds something"
-        exits 0 plexum stop nas; nothing_left
-    "#
-
     a_server_that_is_killed_under_load_is_followed_by_another_and_nothing_is_lost r#"
         new 5 24M a b c
         serve a b c --ublk
@@ -109,65 +70,6 @@ cases! {
         umount m; e2fsck -fn $DEV >fsck.txt 2>&1 || { cat fsck.txt; exit 1; }
         vm_wait 60 idle || die "the resync does not end"
         exits 0 plexum scrub nas --wait; exits 0 plexum status nas --json; says '"mismatch_bytes":0'
-        exits 0 plexum stop nas; nothing_left
-    "#
-
-    a_server_that_is_told_to_end_leaves_a_mounted_device_to_the_next r#"
-        new 1 24M a b
-        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m; random m/data 16; sum=$(sha256sum <m/data)
-        for round in $(seq $KILLS); do
-          { cp m/data m/before; sync m/before; } & before=$! # which the device has under way then
-          kill -TERM $SERVER; gone $SERVER
-          [ -b $DEV ] || die "the device is gone"
-          { cp m/data m/other; sync m/other; } & writer=$!
-          serve a b; wait $before || die "round $round: the first writer failed"
-          wait $writer || die "round $round: the writer failed"
-          is data "$(sha256sum <m/other)" "$sum"
-        done
-        exits 0 plexum status nas; says "$DEV   (1 client)"
-        umount m
-        kill -TERM $SERVER; gone $SERVER; nothing_left
-    "#
-
-    a_device_in_use_is_not_stopped_unless_it_is_forced r#"
-        new 1 24M a b
-        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m
-        exits 6 plexum stop nas; says "in use: the mount"
-        exits 6 plexum detach nas; says "umount"
-        umount m
-        exec 8<$DEV
-        exits 6 plexum stop nas; says "has it open"
-        exec 8<&-
-        mount $DEV m
-        exits 0 plexum stop --force nas
-        ! cat m/lost+found/x 2>/dev/null || die "read without a server"
-        umount m; nothing_left
-    "#
-
-    what_a_dead_server_has_left_is_removed_when_nobody_uses_it r#"
-        new 1 24M a b
-        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m
-        kill_server
-        exits 6 plexum stop nas; says "its requests wait for the next one"
-        exits 6 plexum detach nas
-        exits 0 plexum stop --force nas; umount m; nothing_left
-        serve a b --ublk; kill_server
-        exits 0 plexum detach nas --dry-run; [ -b $DEV ] || die "a dry run has removed it"
-        exits 0 plexum detach nas; nothing_left
-        serve a b; exits 0 plexum stop nas
-    "#
-
-    a_device_is_taken_over_by_its_own_volume_alone r#"
-        new 1 24M a b; plexum create -y nas --level 1 --member-size 24M c d >/dev/null
-        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m; kill_server
-        serve c d; exits 0 plexum status nas
-        ! grep -qF $DEV out || die "taken over by another array of that name"
-        exits 0 plexum stop nas
-        serve a b --read-only; exits 0 plexum status nas
-        ! grep -qF $DEV out || die "taken over, but it can only be read"
-        exits 0 plexum events nas; says "can only be read now"
-        exits 0 plexum stop nas
-        serve a b; touch m/x; umount m
         exits 0 plexum stop nas; nothing_left
     "#
 
@@ -208,6 +110,7 @@ cases! {
         start; vm_wait 20 has_device || die "not made again"
         exits 0 plexum stop nas; kill -TERM $DAEMON; gone $DAEMON; nothing_left
     "#
+
     a_disk_that_is_pulled_is_named_by_bay_and_serial_and_is_taken_back_by_another_name r#"
         printf '#!/bin/sh\n{ echo "$PLEXUM_KIND $PLEXUM_SUBJECT"; cat; echo; } >>/tmp/case/messages\n' >note; chmod 755 note
         configure '[[alarm.channel]]
@@ -242,6 +145,54 @@ cases! {
         cmp -n 4096 $(vm_dev OTHER) /dev/zero || die "written to a disk that nobody has named"
         exits 0 plexum stop nas; kill -TERM $DAEMON; gone $DAEMON
     "#
+}
+
+cases! { NIGHTLY:
+    what_is_written_to_a_device_is_read_again_by_it_and_by_nbd r#"
+        new 5 16M a b c
+        serve a b c --ublk; random data 128
+        dd if=data of=$DEV bs=256K oflag=direct status=none
+        dd if=$DEV bs=64K count=128 iflag=direct status=none | cmp - data
+        exits 0 nbdcopy "nbd+unix:///nas?socket=$XDG_RUNTIME_DIR/plexum/nas.nbd" other
+        cmp -n 8388608 data other
+        blkdiscard -z -o 1M -l 2M $DEV; dd if=/dev/zero of=data bs=1M seek=1 count=2 conv=notrunc status=none
+        blkdiscard -o 12M -l 2M $DEV
+        dd if=$DEV bs=64K count=128 iflag=direct status=none | cmp - data
+        fio --name=v --filename=$DEV --ioengine=libaio --direct=1 --rw=randrw --bsrange=512-64k --bs_unaligned=0 \
+          --iodepth=16 --size=16M --io_size=4M --offset=8M --verify=crc32c --verify_fatal=1 --fsync=32 --randseed=7 \
+          --output=fio.txt || { cat fio.txt; exit 1; }
+        exits 0 plexum scrub nas --wait
+        exits 0 plexum stop nas; nothing_left
+    "#
+
+    a_device_in_use_is_not_stopped_unless_it_is_forced r#"
+        new 1 24M a b
+        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m
+        exits 6 plexum stop nas; says "in use: the mount"
+        exits 6 plexum detach nas; says "umount"
+        umount m
+        exec 8<$DEV
+        exits 6 plexum stop nas; says "has it open"
+        exec 8<&-
+        mount $DEV m
+        exits 0 plexum stop --force nas
+        ! cat m/lost+found/x 2>/dev/null || die "read without a server"
+        umount m; nothing_left
+    "#
+
+    a_device_is_taken_over_by_its_own_volume_alone r#"
+        new 1 24M a b; plexum create -y nas --level 1 --member-size 24M c d >/dev/null
+        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m; kill_server
+        serve c d; exits 0 plexum status nas
+        ! grep -qF $DEV out || die "taken over by another array of that name"
+        exits 0 plexum stop nas
+        serve a b --read-only; exits 0 plexum status nas
+        ! grep -qF $DEV out || die "taken over, but it can only be read"
+        exits 0 plexum events nas; says "can only be read now"
+        exits 0 plexum stop nas
+        serve a b; touch m/x; umount m
+        exits 0 plexum stop nas; nothing_left
+    "#
 
     a_blank_disk_in_the_bay_of_a_pulled_one_takes_its_place_by_policy r#"
         configure "[replace]" 'same-bay = "replace"'
@@ -260,6 +211,67 @@ cases! {
         says $new; plexum events nas >out; says "serial $new), which is blank, takes slot 1"
         plexum scrub nas --wait >/dev/null; exits 0 plexum status nas --json; says '"mismatch_bytes":0'
         exits 0 plexum stop nas; kill -TERM $DAEMON; gone $DAEMON
+    "#
+
+    a_volume_becomes_a_device_with_its_size_and_shape r#"
+        new 5 16M a b c
+        serve a b c --ublk; says "$DEV"
+        [ -b $DEV ] || die "no device"
+        is size $(blockdev --getsize64 $DEV) $(plexum status nas --json | sed 's/.*"size_bytes":\([0-9]*\).*/\1/')
+        is write_cache "$(queue write_cache)" "write back"
+        is fua $(queue fua) 1
+        is minimum_io_size $(queue minimum_io_size) 524288
+        is optimal_io_size $(queue optimal_io_size) 1048576
+        is rotational $(queue rotational) 0
+        [ $(queue discard_max_bytes) != 0 ] || die "no discards"
+        exits 0 plexum status nas; says "$DEV   (0 clients)"
+        exits 6 plexum serve a b c --ublk
+        exits 0 plexum stop nas; nothing_left
+        serve a b c --ublk --read-only
+        is ro $(blockdev --getro $DEV) 1
+        exits 0 plexum stop nas; nothing_left
+    "#
+
+    file_systems_live_on_a_device r#"
+        new 1 320M a b
+        serve a b --ublk; mkdir m; random data 64
+        for kind in ext4 xfs; do
+          wipefs -qa $DEV; mkfs.$kind -q $DEV
+          mount $DEV m; cp data m; mkdir m/d; sync; rm -r m/d; fstrim m; umount m
+          mount $DEV m; cmp data m/data; umount m
+        done
+        xfs_repair -n $DEV >/dev/null 2>&1 || die "xfs_repair finds something"
+        exits 0 plexum stop nas; nothing_left
+    "#
+
+    a_server_that_is_told_to_end_leaves_a_mounted_device_to_the_next r#"
+        new 1 24M a b
+        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m; random m/data 16; sum=$(sha256sum <m/data)
+        for round in $(seq $KILLS); do
+          { cp m/data m/before; sync m/before; } & before=$! # which the device has under way then
+          kill -TERM $SERVER; gone $SERVER
+          [ -b $DEV ] || die "the device is gone"
+          { cp m/data m/other; sync m/other; } & writer=$!
+          serve a b; wait $before || die "round $round: the first writer failed"
+          wait $writer || die "round $round: the writer failed"
+          is data "$(sha256sum <m/other)" "$sum"
+        done
+        exits 0 plexum status nas; says "$DEV   (1 client)"
+        umount m
+        kill -TERM $SERVER; gone $SERVER; nothing_left
+    "#
+
+    what_a_dead_server_has_left_is_removed_when_nobody_uses_it r#"
+        new 1 24M a b
+        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m
+        kill_server
+        exits 6 plexum stop nas; says "its requests wait for the next one"
+        exits 6 plexum detach nas
+        exits 0 plexum stop --force nas; umount m; nothing_left
+        serve a b --ublk; kill_server
+        exits 0 plexum detach nas --dry-run; [ -b $DEV ] || die "a dry run has removed it"
+        exits 0 plexum detach nas; nothing_left
+        serve a b; exits 0 plexum stop nas
     "#
 
     a_disk_whose_last_requests_fail_while_it_is_pulled_is_taken_back_as_well r#"
@@ -303,8 +315,14 @@ bay_in() { grep -l "$(readlink -f /sys/class/block/${1#/dev/} | grep -o '0000:00
 has_device() { plexum status nas 2>/dev/null | grep -qF "$DEV "; }
 "#;
 
-/// Where the guest has left what came of all cases.
-static OUT: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+/// Where a guest has left what came of its cases.
+type Guest = LazyLock<tempfile::TempDir>;
+
+static DAILY: Guest = LazyLock::new(|| guest([CASES, nvme::CASES, zfs::CASES]));
+static NIGHTLY: Guest =
+    LazyLock::new(|| guest([NIGHTLY_CASES, nvme::NIGHTLY_CASES, zfs::NIGHTLY_CASES]));
+
+fn guest(cases: [&[(&str, &str)]; 3]) -> tempfile::TempDir {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let plexum = Path::new(env!("CARGO_BIN_EXE_plexum"));
     let folder = tempfile::tempdir().unwrap();
@@ -315,7 +333,7 @@ static OUT: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
         nvme::MORE,
         zfs::MORE
     );
-    for (name, body) in CASES.iter().chain(nvme::CASES).chain(zfs::CASES) {
+    for (name, body) in cases.into_iter().flatten() {
         script.push_str(&format!("{name}() {{\n{body}\n}}\nrun {name}\n"));
     }
     let path: PathBuf = folder.path().join("script");
@@ -339,10 +357,10 @@ static OUT: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     // Some cases may have ended before the guest did.
     std::fs::write(folder.path().join("guest.text"), &*text).unwrap();
     folder
-});
+}
 
-fn check(name: &str) {
-    let read = |file: &str| std::fs::read_to_string(OUT.path().join(file));
+fn check(guest: &Guest, name: &str) {
+    let read = |file: &str| std::fs::read_to_string(guest.path().join(file));
     let code = read(&format!("{name}.code"));
     let text = read(&format!("{name}.text")).or_else(|_| read("guest.text"));
     assert_eq!(

@@ -26,6 +26,52 @@ fsck_finds_nothing() { e2fsck -fn $DISK >fsck.txt 2>&1 || { cat fsck.txt; exit 1
 "#;
 
 cases! {
+    a_killed_server_is_followed_by_another_under_a_disk_over_nvme r#"
+        new 5 12M a b c
+        serve a b c --nvme 127.0.0.1:4420; connect
+        mkfs.ext4 -q $DISK; mkdir m; mount $DISK m
+        while [ ! -e stop ]; do
+          fio --name=v --filename=m/load --ioengine=libaio --direct=1 --rw=randwrite --bsrange=4k-32k --iodepth=16 \
+            --size=2M --verify=crc32c --verify_fatal=1 --do_verify=1 --output=fio.txt || { touch failed; break; }
+        done & load=$!
+        random data 16
+        for round in $(seq $ROUNDS); do
+          tries=0
+          until read -r reads writes </sys/block/${DISK#/dev/}/inflight && [ $((reads + writes)) != 0 ]; do
+            tries=$((tries + 1)); [ $tries -lt 20000 ] || die "no request under way"
+          done
+          kill_server
+          { cp data m/of-$((round % 8)); sync m/of-$((round % 8)); } & writer=$!
+          serve a b c --nvme 127.0.0.1:4420
+          wait $writer || die "round $round: the writer failed"
+          [ ! -e failed ] || { cat fio.txt; die "round $round: fio found something"; }
+        done
+        touch stop; wait $load; [ ! -e failed ] || { cat fio.txt; die "fio found something"; }
+        echo 3 >/proc/sys/vm/drop_caches
+        for copy in m/of-*; do cmp data $copy; done
+        umount m; fsck_finds_nothing
+        vm_wait 60 idle || die "the resync does not end"
+        disconnect
+        exits 0 plexum scrub nas --wait; exits 0 plexum status nas --json; says '"mismatch_bytes":0'
+        exits 0 plexum stop nas
+    "#
+}
+
+cases! { NIGHTLY:
+    a_network_that_is_cut_costs_nvme_hosts_time_and_nothing_else r#"
+        new 1 12M a b
+        serve a b --nvme 127.0.0.1:4420; connect
+        mkfs.ext4 -q $DISK; mkdir m; mount $DISK m; random data 16
+        { for n in 1 2 3 4; do cp data m/of-$n; sync m/of-$n; done; } & writer=$!
+        sleep 0.2; ip link set lo down
+        vm_wait 60 no_client || die "the server keeps a silent host"
+        ip link set lo up
+        wait $writer || die "the writer failed"
+        echo 3 >/proc/sys/vm/drop_caches
+        for n in 1 2 3 4; do cmp data m/of-$n; done
+        umount m; fsck_finds_nothing; disconnect; exits 0 plexum stop nas
+    "#
+
     a_host_finds_a_volume_over_nvme_and_attaches_it r#"
         new 5 8M a b c
         exits 3 plexum serve a b c --nvme 0.0.0.0:4420; says insecure-listen
@@ -62,50 +108,6 @@ cases! {
         mkfs.ext4 -q $DISK; mkdir m; mount $DISK m; cp data m; sync; fstrim m; umount m
         mount $DISK m; cmp data m/data; umount m; fsck_finds_nothing
         disconnect; exits 0 plexum scrub nas --wait; exits 0 plexum stop nas
-    "#
-
-    a_network_that_is_cut_costs_nvme_hosts_time_and_nothing_else r#"
-        new 1 12M a b
-        serve a b --nvme 127.0.0.1:4420; connect
-        mkfs.ext4 -q $DISK; mkdir m; mount $DISK m; random data 16
-        { for n in 1 2 3 4; do cp data m/of-$n; sync m/of-$n; done; } & writer=$!
-        sleep 0.2; ip link set lo down
-        vm_wait 60 no_client || die "the server keeps a silent host"
-        ip link set lo up
-        wait $writer || die "the writer failed"
-        echo 3 >/proc/sys/vm/drop_caches
-        for n in 1 2 3 4; do cmp data m/of-$n; done
-        umount m; fsck_finds_nothing; disconnect; exits 0 plexum stop nas
-    "#
-
-    a_killed_server_is_followed_by_another_under_a_disk_over_nvme r#"
-        new 5 12M a b c
-        serve a b c --nvme 127.0.0.1:4420; connect
-        mkfs.ext4 -q $DISK; mkdir m; mount $DISK m
-        while [ ! -e stop ]; do
-          fio --name=v --filename=m/load --ioengine=libaio --direct=1 --rw=randwrite --bsrange=4k-32k --iodepth=16 \
-            --size=2M --verify=crc32c --verify_fatal=1 --do_verify=1 --output=fio.txt || { touch failed; break; }
-        done & load=$!
-        random data 16
-        for round in $(seq $ROUNDS); do
-          tries=0
-          until read -r reads writes </sys/block/${DISK#/dev/}/inflight && [ $((reads + writes)) != 0 ]; do
-            tries=$((tries + 1)); [ $tries -lt 20000 ] || die "no request under way"
-          done
-          kill_server
-          { cp data m/of-$((round % 8)); sync m/of-$((round % 8)); } & writer=$!
-          serve a b c --nvme 127.0.0.1:4420
-          wait $writer || die "round $round: the writer failed"
-          [ ! -e failed ] || { cat fio.txt; die "round $round: fio found something"; }
-        done
-        touch stop; wait $load; [ ! -e failed ] || { cat fio.txt; die "fio found something"; }
-        echo 3 >/proc/sys/vm/drop_caches
-        for copy in m/of-*; do cmp data $copy; done
-        umount m; fsck_finds_nothing
-        vm_wait 60 idle || die "the resync does not end"
-        disconnect
-        exits 0 plexum scrub nas --wait; exits 0 plexum status nas --json; says '"mismatch_bytes":0'
-        exits 0 plexum stop nas
     "#
 
     the_daemon_is_found_over_nvme_and_its_hosts_see_volumes_grow r#"

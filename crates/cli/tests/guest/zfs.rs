@@ -11,25 +11,6 @@ pool_is_sound() { exits 0 plexum pool check a b; exits 0 plexum pool scrub a b; 
 "#;
 
 cases! {
-    a_volume_of_a_zfs_pool_is_a_disk_over_nvme_also_for_the_next_server r#"
-        pool; serve_pool --nvme 127.0.0.1:4420 --allow-host $HOST
-        nvme_is_there
-        if nvme discover ${AT/-q nqn/-q nqn.other} >/dev/null 2>&1; then die "another host is let in"; fi
-        connect
-        is size $(blockdev --getsize64 $DISK) 25165824
-        [ $(disk_queue discard_max_bytes) != 0 ] || die "no discards"
-        is wwid "$(cat /sys/block/${DISK#/dev/}/wwid)" "uuid.${SUBSYSTEM##*:}"
-        exits 6 plexum stop nas; says "has clients: 1 on nvme+tcp://"
-        mkfs.ext4 -q $DISK; mkdir m; mount $DISK m; random data 32; cp data m; sync
-        kill_server
-        { cp data m/other; sync m/other; } & writer=$!
-        serve_pool --nvme 127.0.0.1:4420
-        wait $writer || die "the writer failed"
-        echo 3 >/proc/sys/vm/drop_caches
-        cmp data m/data; cmp data m/other; rm m/data; sync; fstrim m; umount m; fsck_finds_nothing
-        disconnect; exits 0 plexum stop nas; pool_is_sound
-    "#
-
     a_volume_of_a_zfs_pool_is_a_block_device_that_outlives_its_server r#"
         pool; serve_pool --ublk; says "$DEV"
         is size $(blockdev --getsize64 $DEV) 25165824
@@ -52,5 +33,26 @@ cases! {
         serve --name nas --dataset tank/vol@now a b --ublk
         is ro $(blockdev --getro $DEV) 1
         exits 0 plexum stop nas; nothing_left
+    "#
+}
+
+cases! { NIGHTLY:
+    a_volume_of_a_zfs_pool_is_a_disk_over_nvme_also_for_the_next_server r#"
+        pool; serve_pool --nvme 127.0.0.1:4420 --allow-host $HOST
+        nvme_is_there
+        if nvme discover ${AT/-q nqn/-q nqn.other} >/dev/null 2>&1; then die "another host is let in"; fi
+        connect
+        is size $(blockdev --getsize64 $DISK) 25165824
+        [ $(disk_queue discard_max_bytes) != 0 ] || die "no discards"
+        is wwid "$(cat /sys/block/${DISK#/dev/}/wwid)" "uuid.${SUBSYSTEM##*:}"
+        exits 6 plexum stop nas; says "has clients: 1 on nvme+tcp://"
+        mkfs.ext4 -q $DISK; mkdir m; mount $DISK m; random data 32; cp data m; sync
+        kill_server
+        { cp data m/other; sync m/other; } & writer=$!
+        serve_pool --nvme 127.0.0.1:4420
+        wait $writer || die "the writer failed"
+        echo 3 >/proc/sys/vm/drop_caches
+        cmp data m/data; cmp data m/other; rm m/data; sync; fstrim m; umount m; fsck_finds_nothing
+        disconnect; exits 0 plexum stop nas; pool_is_sound
     "#
 }

@@ -293,15 +293,17 @@ dd if=/dev/vda bs=64K count=64 iflag=direct status=none | cmp - $OUT/data
 echo may die
 "#;
 
-/// Then it waits for the death of its server.
-const WAITS: &str = r#"
-for try in $(seq 600); do
-  dd if=/dev/vda of=/dev/null bs=64K count=1 iflag=direct status=none || exit 0
-  sleep 0.1
-done
-echo "it reads without a server"
-exit 3
-"#;
+/// Then it waits until the file `dead` in that folder says that its server has died. Meanwhile it has no request under
+/// way: User Mode Linux would wait for the answer without end.
+fn waits(folder: &Path) -> String {
+    let dead = format!("/run/host{}/dead", folder.display());
+    format!(
+        "for try in $(seq 600); do [ ! -e {dead} ] || break; sleep 0.1; done
+         [ -e {dead} ] || exit 2
+         dd if=/dev/vda of=/dev/null bs=64K count=1 iflag=direct status=none || exit 0
+         echo 'it reads without a server'; exit 3"
+    )
+}
 
 /// A guest of User Mode Linux with the volume as its disk.
 fn guest(volume: &Volume, script: &str) -> Command {
@@ -332,13 +334,15 @@ fn assert_written(volume: &Volume) {
 #[test]
 fn user_mode_linux_reads_what_it_wrote_also_after_its_server_has_died() {
     let volume = Volume::new("uml");
-    std::fs::write(volume.place.file("first"), format!("{WRITES}{WAITS}")).unwrap();
+    let script = format!("{WRITES}{}", waits(&volume.place.folder));
+    std::fs::write(volume.place.file("first"), script).unwrap();
     let mut first = guest(&volume, "first").spawn().unwrap();
     let mut said = String::new();
     for line in BufReader::new(first.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         if line == "may die" {
             volume.kill();
+            std::fs::write(volume.place.file("dead"), "").unwrap();
         }
         said.push_str(&line);
     }
