@@ -29,7 +29,8 @@ mod log;
 mod member_maps;
 mod members;
 #[cfg(test)]
-#[path = "../tests/common/memory.rs"]
+#[allow(dead_code)] // the tests of this program use a part of it
+#[path = "../tests/all/common/memory.rs"]
 mod memory;
 mod missed;
 pub mod mutant;

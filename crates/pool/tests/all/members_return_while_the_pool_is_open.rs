@@ -1,24 +1,18 @@
 //! Members that were missing or failed are taken back while the pool is open: they are given what they missed, nothing
 //! is read from them before that, and who was written elsewhere is refused.
-#![allow(clippy::unwrap_used)]
-
-#[path = "common/memory.rs"]
-mod memory;
-#[path = "common/world.rs"]
-mod world;
 
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use memory::{MemoryDisk, Power, named};
+use crate::common::memory::{MemoryDisk, Power, named};
+use crate::common::world::{VOLUME_BYTES, assert_sound, open, open_without, world, write};
 use plexum_block::buf::BufPool;
 use plexum_disks::clock::SimClock;
 use plexum_disks::rng::Rng;
 use plexum_pool::{GroupKind, LivePool, LiveVolume, Logged, PoolError, Task, WritablePool};
 use plexum_testkit::block_on;
 use plexum_zfs::{MemberState, find_members};
-use world::{VOLUME_BYTES, assert_sound, open, open_without, world, write};
 
 const LAYOUTS: [(GroupKind, usize); 4] = [
     (GroupKind::Mirror, 2),

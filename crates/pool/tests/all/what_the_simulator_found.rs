@@ -1,19 +1,13 @@
 //! What the simulator found, met on purpose: a root on one member alone, a member that is lost with a root, a member
 //! that was replaced and is read on, or is not given what the log had placed, a group that never came to be.
-#![allow(clippy::unwrap_used)]
-
-#[path = "common/memory.rs"]
-mod memory;
-#[path = "common/world.rs"]
-mod world;
 
 use std::rc::Rc;
 
-use memory::{MemoryDisk, Power};
+use crate::common::memory::{MemoryDisk, Power};
+use crate::common::world::{VOLUME_BYTES, assert_sound, open, open_without, world, write};
 use plexum_disks::rng::Rng;
 use plexum_pool::{GroupKind, Logged, Mixed, NewGroup, NewMember, Now};
 use plexum_testkit::block_on;
-use world::{VOLUME_BYTES, assert_sound, open, open_without, world, write};
 
 /// The same disks, each with a power of its own.
 fn apart(disks: &[MemoryDisk]) -> (Vec<MemoryDisk>, Vec<Power>) {

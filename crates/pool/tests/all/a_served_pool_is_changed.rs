@@ -1,23 +1,17 @@
 //! A pool is changed while clients use its volumes: snapshots, volumes made of them, members that are replaced, scrubs.
 //! Nobody's data change by it, and what was made is what was there at that moment.
-#![allow(clippy::unwrap_used)]
-
-#[path = "common/memory.rs"]
-mod memory;
-#[path = "common/world.rs"]
-mod world;
 
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use memory::{MemoryDisk, Power};
+use crate::common::memory::{MemoryDisk, Power};
+use crate::common::world::{VOLUME_BYTES, assert_sound, open, open_without, world};
 use plexum_disks::clock::SimClock;
 use plexum_disks::rng::Rng;
 use plexum_pool::{GroupKind, LivePool, LiveVolume, NewMember, Now, PoolError, Shrink};
 use plexum_testkit::block_on;
-use world::{VOLUME_BYTES, assert_sound, open, open_without, world};
 
 type Live = Rc<LivePool<MemoryDisk, SimClock>>;
 type Volume = LiveVolume<MemoryDisk, SimClock>;

@@ -1,9 +1,6 @@
 //! Pools that OpenZFS's kernel module and libzpool wrote are sound, as they say: the checker finds nothing in them.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::check;
+use crate::common::check;
 use plexum_testkit::{unpack_zfs_case, zfs_cases};
 
 #[test]

@@ -1,9 +1,6 @@
 //! Pools that OpenZFS made, without features, are written here, and OpenZFS takes them back.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Folder, Shadow, VOLUME, assert_checked, assert_sound, engine, open, oracle};
+use crate::common::{Folder, Shadow, VOLUME, assert_checked, assert_sound, engine, open, oracle};
 
 fn made_by(version: &str, layout: &str, features: &str) -> (Folder, Shadow) {
     let folder = Folder::new(&[layout]);

@@ -1,17 +1,11 @@
 //! The power is cut at every operation of a commit, and every sector that was not flushed is lost or not: what is there
 //! afterwards is the root before or the one that was being written, whole, and it goes on from there.
-#![allow(clippy::unwrap_used)]
 
-#[path = "common/memory.rs"]
-mod memory;
-#[path = "common/world.rs"]
-mod world;
-
-use memory::{MemoryDisk, Power};
+use crate::common::memory::{MemoryDisk, Power};
+use crate::common::world::{VOLUME_BYTES, assert_sound, open, world, write};
 use plexum_disks::rng::Rng;
 use plexum_pool::GroupKind;
 use plexum_testkit::block_on;
-use world::{VOLUME_BYTES, assert_sound, open, world, write};
 
 /// The power is cut after `operations`; whether the commit came to its end before.
 async fn crash(disks: &[MemoryDisk], before: &[u8], operations: u64, seed: u64) -> bool {

@@ -1,10 +1,4 @@
 //! A pool that is served is committed by itself: what was written reaches a root within the limit, in virtual time.
-#![allow(clippy::unwrap_used)]
-
-#[path = "common/memory.rs"]
-mod memory;
-#[path = "common/world.rs"]
-mod world;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -13,13 +7,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use memory::MemoryDisk;
+use crate::common::memory::MemoryDisk;
 
+use crate::common::world::{VOLUME_BYTES, open, world};
 use plexum_disks::clock::SimClock;
 use plexum_disks::rng::Rng;
 use plexum_pool::{GroupKind, LivePool, LiveVolume, PoolError};
 use plexum_testkit::block_on;
-use world::{VOLUME_BYTES, open, world};
 
 const LIMIT: Duration = Duration::from_secs(5);
 const SECOND_NS: u64 = 1_000_000_000;
@@ -40,7 +34,7 @@ fn settle(timer: &mut Pin<&mut impl Future<Output = Result<(), PoolError>>>) -> 
 
 /// The first byte of the volume after a crash now.
 fn after_a_crash(disks: &[MemoryDisk]) -> u8 {
-    let power = memory::Power::on();
+    let power = crate::common::memory::Power::on();
     let disks: Vec<MemoryDisk> = disks.iter().map(|disk| disk.copy(&power)).collect();
     let mut rng = Rng::new(1);
     disks.iter().for_each(|disk| disk.toss(&mut rng));

@@ -1,5 +1,4 @@
 //! What OpenZFS wrote into the labels of the recorded pools comes out byte for byte when it is read and written again.
-#![allow(clippy::unwrap_used)]
 
 use plexum_format::zfs::label_write::encode_head;
 use plexum_format::zfs::{LABEL_BYTES, NvList, label_offsets};

@@ -1,21 +1,14 @@
 //! What was flushed is there after a crash although no root was written since: it is in the intent log, which this
 //! program replays, and OpenZFS.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "common/memory.rs"]
-mod memory;
-#[path = "common/world.rs"]
-mod world;
-
-use common::{
+use crate::common::memory::{MemoryDisk, Power};
+use crate::common::world::{VOLUME_BYTES, assert_sound, open, world, write};
+use crate::common::{
     Folder, Shadow, VOLUME, assert_checked, assert_sound as assert_judged, engine, oracle,
 };
-use memory::{MemoryDisk, Power};
 use plexum_disks::rng::Rng;
 use plexum_pool::{GroupKind, Logged};
 use plexum_testkit::block_on;
-use world::{VOLUME_BYTES, assert_sound, open, world, write};
 
 /// Flushes of a run, and after which of them a commit comes instead.
 const FLUSHES: usize = 6;
@@ -106,7 +99,7 @@ fn of_two_mirrors_with_large_blocks_every_answered_flush_is_there() {
 fn logged(layout: &str, block_bytes: u64) -> (Folder, Shadow) {
     let folder = Folder::new(&[layout]);
     folder.create(128 << 20, 12).unwrap();
-    let mut pool = common::open(&folder).unwrap();
+    let mut pool = crate::common::open(&folder).unwrap();
     let mut shadow = Shadow::new(3);
     Shadow::add_volume(&mut pool, block_bytes);
     shadow.write(&mut pool, 30);
@@ -141,7 +134,7 @@ fn openzfs_replays_a_log_of_plexum() {
         assert!(!text.contains(" 0 records"), "{text}");
         shadow.assert_dumped(&folder, version);
         assert_judged(&folder, "both");
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         shadow.assert_same(&mut pool);
         shadow.write(&mut pool, 20);
         drop(pool);
@@ -153,7 +146,7 @@ fn openzfs_replays_a_log_of_plexum() {
 #[test]
 fn plexum_replays_its_own_log_and_openzfs_goes_on() {
     let (folder, mut shadow) = logged("raidz1:4", 64 << 10);
-    let mut pool = common::open(&folder).unwrap();
+    let mut pool = crate::common::open(&folder).unwrap();
     shadow.assert_same(&mut pool);
     block_on(pool.begin(6)).unwrap();
     shadow.assert_same(&mut pool);
@@ -203,7 +196,7 @@ fn plexum_replays_a_log_of_openzfs_whether_it_was_taken_over_or_not() {
             engine(&folder, version, &["commit", "crash"]);
         }
         assert_checked(&folder);
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         shadow.assert_same(&mut pool);
         shadow.write(&mut pool, 20);
         drop(pool);

@@ -1,6 +1,4 @@
 //! Pools on disks in memory, with a volume `tank/vol`.
-#![allow(dead_code)] // each user of it uses its part
-#![allow(clippy::unwrap_used)]
 
 use std::rc::Rc;
 
@@ -12,7 +10,7 @@ use plexum_pool::{
 };
 use plexum_zfs::{OpenOptions, Pool, find_members};
 
-use crate::memory::{MemoryDisk, Power, named};
+use super::memory::{MemoryDisk, Power, named};
 
 /// Bytes of `tank/vol`.
 pub const VOLUME_BYTES: usize = 1 << 20;

@@ -1,9 +1,6 @@
 //! Pools that are made here, before the judge: zdb finds nothing, OpenZFS imports, writes and scrubs them.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Folder, Shadow, assert_checked, assert_sound, engine, open};
+use crate::common::{Folder, Shadow, assert_checked, assert_sound, engine, open};
 
 /// Layouts, and the sector shift of each.
 const LAYOUTS: [(&[&str], u32); 10] = [

@@ -3,11 +3,8 @@
 //! is destroyed, which is when the engine's assertions look at the sums.
 //!
 //! `PLEXUM_ZFS_ROUNDS` is the number of rounds, 6 by default.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Folder, Shadow, VOLUME, assert_checked, assert_sound, block_on, engine, open};
+use crate::common::{Folder, Shadow, VOLUME, assert_checked, assert_sound, block_on, engine, open};
 use plexum_pool::{Logged, Now};
 
 /// Layout, sector shift, and block of the volume.

@@ -1,26 +1,19 @@
 //! Members fail, are missing, come back, are taken out and replaced: nothing is lost, old data are never given, and
 //! OpenZFS agrees with what the pool says of it.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-#[path = "common/memory.rs"]
-mod memory;
-#[path = "common/world.rs"]
-mod world;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use common::{
+use crate::common::memory::{MemoryDisk, Power};
+use crate::common::world::{VOLUME_BYTES, assert_sound, open, open_without, world, write};
+use crate::common::{
     FileDevice, Folder, Shadow, VOLUME, assert_checked, assert_sound as assert_judged, engine,
 };
-use memory::{MemoryDisk, Power};
 use plexum_disks::rng::Rng;
 use plexum_pool::{Absent, GroupKind, Logged, NewMember, Now, Task, WritablePool, WriteOptions};
 use plexum_testkit::block_on;
-use world::{VOLUME_BYTES, assert_sound, open, open_without, world, write};
 
 /// A member fails after so many operations, while the others go on; then it comes back as it was. Whether it failed
 /// before the end.
@@ -125,14 +118,14 @@ fn degraded(folder: &Folder) -> WritablePool<FileDevice> {
         absent: Absent::Accepted,
         ..WriteOptions::default()
     };
-    common::open_with(folder, options).unwrap()
+    crate::common::open_with(folder, options).unwrap()
 }
 
 /// A pool with a volume, exported.
 fn filled(layout: &[&str]) -> (Folder, Shadow) {
     let folder = Folder::new(layout);
     folder.create(128 << 20, 12).unwrap();
-    let mut pool = common::open(&folder).unwrap();
+    let mut pool = crate::common::open(&folder).unwrap();
     let mut shadow = Shadow::new(9);
     Shadow::add_volume(&mut pool, 8192);
     shadow.write(&mut pool, 60);
@@ -145,7 +138,7 @@ fn write_without(folder: &Folder, shadow: &mut Shadow, member: usize) {
     let path = &folder.members()[member];
     let away = folder.path().join("away");
     std::fs::rename(path, &away).unwrap();
-    let error = common::open(folder).err().unwrap().to_string();
+    let error = crate::common::open(folder).err().unwrap().to_string();
     assert!(error.contains("`missing`"), "{error}");
     let mut pool = degraded(folder);
     shadow.write(&mut pool, 30);
@@ -172,7 +165,7 @@ fn openzfs_resilvers_what_a_member_missed_here() {
         assert!(!text.contains("processed 0"), "{text}");
         assert_judged(&folder, "21");
         shadow.assert_dumped(&folder, version);
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         assert!(pool.members_behind().is_empty());
         shadow.assert_same(&mut pool);
     }
@@ -197,7 +190,7 @@ fn what_a_member_missed_here_or_with_openzfs_is_made_good_here() {
             shadow.bytes = std::fs::read(&file).unwrap();
         }
         assert_checked(&folder);
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         shadow.assert_same(&mut pool);
         block_on(async {
             if !is_ours {
@@ -229,7 +222,7 @@ fn a_member_that_is_taken_offline_is_not_written_until_it_is_online() {
         .iter()
         .map(|path| path.display().to_string())
         .collect();
-    let mut pool = common::open(&folder).unwrap();
+    let mut pool = crate::common::open(&folder).unwrap();
     block_on(pool.offline(&names[0], 3)).unwrap();
     let error = block_on(pool.offline(&names[1], 3))
         .unwrap_err()
@@ -237,7 +230,7 @@ fn a_member_that_is_taken_offline_is_not_written_until_it_is_online() {
     assert!(error.contains("cannot do without it"), "{error}");
     drop(pool);
     let before = std::fs::read(&names[0]).unwrap();
-    let mut pool = common::open(&folder).unwrap();
+    let mut pool = crate::common::open(&folder).unwrap();
     shadow.write(&mut pool, 40);
     shadow.assert_same(&mut pool);
     block_on(pool.export(4)).unwrap();
@@ -296,7 +289,7 @@ fn a_member_is_replaced_whether_it_is_there_or_not() {
         assert_checked(&folder);
         assert_judged(&folder, "21");
         engine(&folder, version, &["scrub"]);
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         shadow.assert_same(&mut pool);
         shadow.write(&mut pool, 20);
         drop(pool);
@@ -317,13 +310,13 @@ fn what_is_wrong_on_a_member_is_mended_by_a_read_and_by_a_scrub() {
             file.write_all_at(&vec![0xA5; 60 << 20], 5 << 20).unwrap();
         };
         damage();
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         shadow.assert_same(&mut pool);
         drop(pool);
         // Data were read and mended; what was not read still is wrong.
-        let pool = common::open(&folder).unwrap();
+        let pool = crate::common::open(&folder).unwrap();
         drop(pool);
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         let volume = block_on(pool.open_volume(VOLUME)).unwrap();
         let before = std::fs::read(&folder.members()[0]).unwrap();
         block_on(pool.read(&volume, 0, 8 << 20)).unwrap();

@@ -1,24 +1,17 @@
 //! Sides of mirrors are attached and detached, groups are added: OpenZFS agrees with every step, and wherever the power
 //! is cut the pool is what it was, or what it was to become.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-#[path = "common/memory.rs"]
-mod memory;
-#[path = "common/world.rs"]
-mod world;
 
 use std::fs::File;
 use std::rc::Rc;
 
-use common::{
+use crate::common::memory::{MemoryDisk, Power};
+use crate::common::world::{VOLUME_BYTES, assert_sound, open, open_without, world, write};
+use crate::common::{
     FileDevice, Folder, Shadow, assert_checked, assert_sound as assert_judged, engine, group,
 };
-use memory::{MemoryDisk, Power};
 use plexum_disks::rng::Rng;
 use plexum_pool::{GroupKind, Mixed, NewGroup, NewMember, Now, Task, WritablePool};
 use plexum_testkit::block_on;
-use world::{VOLUME_BYTES, assert_sound, open, open_without, world, write};
 
 const MEMBER_BYTES: u64 = 128 << 20;
 
@@ -30,7 +23,7 @@ fn now(wall_s: u64) -> Now {
 fn filled(layout: &[&str], version: Option<&str>) -> (Folder, Shadow) {
     let folder = Folder::new(layout);
     folder.create(MEMBER_BYTES, 12).unwrap();
-    let mut pool = common::open(&folder).unwrap();
+    let mut pool = crate::common::open(&folder).unwrap();
     let mut shadow = Shadow::new(9);
     Shadow::add_volume(&mut pool, 8192);
     shadow.write(&mut pool, 60);
@@ -79,7 +72,7 @@ fn a_side_is_attached_and_another_detached_and_openzfs_agrees() {
     ] {
         let (mut folder, mut shadow) = filled(&[layout, layout], before);
         let width = group(layout).1;
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         let new = next_member(&folder, 0);
         // The new file has the last name, and belongs to the last group.
         block_on(async {
@@ -96,7 +89,7 @@ fn a_side_is_attached_and_another_detached_and_openzfs_agrees() {
         drop(pool);
         folder.groups[1] = (GroupKind::Mirror, width + 1);
         assert_agreed(&folder, &shadow, version);
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         shadow.write(&mut pool, 40);
         // The side that all the others were filled from goes.
         block_on(pool.detach(&word(&folder, width), 7)).unwrap();
@@ -115,7 +108,7 @@ fn a_side_is_attached_and_another_detached_and_openzfs_agrees() {
         }
         folder.groups[1] = group(layout);
         assert_agreed(&folder, &shadow, version);
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         shadow.write(&mut pool, 20);
         drop(pool);
         assert_agreed(&folder, &shadow, version);
@@ -126,7 +119,7 @@ fn a_side_is_attached_and_another_detached_and_openzfs_agrees() {
 fn openzfs_gives_a_side_what_it_lacks_that_was_attached_here() {
     for (version, layout) in [("21", "single"), ("23", "mirror:2")] {
         let (mut folder, mut shadow) = filled(&[layout], None);
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         let new = next_member(&folder, 0);
         block_on(pool.attach(&word(&folder, 0), new, now(5))).unwrap();
         shadow.write(&mut pool, 20);
@@ -138,7 +131,7 @@ fn openzfs_gives_a_side_what_it_lacks_that_was_attached_here() {
         assert!(!text.contains("processed 0"), "{text}");
         engine(&folder, version, &["scrub"]);
         assert_judged(&folder, "both");
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         assert!(pool.members_behind().is_empty());
         shadow.assert_same(&mut pool);
     }
@@ -147,20 +140,20 @@ fn openzfs_gives_a_side_what_it_lacks_that_was_attached_here() {
 #[test]
 fn the_last_whole_side_and_members_of_raidz_stay() {
     let refused = |folder: &Folder, member: usize, reason: &str| {
-        let mut pool = common::open(folder).unwrap();
+        let mut pool = crate::common::open(folder).unwrap();
         let error = block_on(pool.detach(&word(folder, member), 3)).unwrap_err();
         assert!(error.to_string().contains(reason), "{error}");
     };
     let (folder, _) = filled(&["raidz1:3"], None);
     refused(&folder, 0, "RAID-Z");
-    let mut pool = common::open(&folder).unwrap();
+    let mut pool = crate::common::open(&folder).unwrap();
     let new = next_member(&folder, 0);
     let error = block_on(pool.attach(&word(&folder, 0), new, now(3))).unwrap_err();
     assert!(error.to_string().contains("whose width stays"), "{error}");
     drop(pool);
     let (mut folder, shadow) = filled(&["single"], None);
     refused(&folder, 0, "the only one");
-    let mut pool = common::open(&folder).unwrap();
+    let mut pool = crate::common::open(&folder).unwrap();
     let new = next_member(&folder, 0);
     block_on(pool.attach(&word(&folder, 0), new, now(3))).unwrap();
     // The new side has nothing yet.
@@ -171,7 +164,7 @@ fn the_last_whole_side_and_members_of_raidz_stay() {
     folder.groups[0] = (GroupKind::Mirror, 2);
     refused(&folder, 0, "whole");
     // It may go itself: the pool is what it was.
-    let mut pool = common::open(&folder).unwrap();
+    let mut pool = crate::common::open(&folder).unwrap();
     block_on(pool.detach(&word(&folder, 1), 6)).unwrap();
     block_on(pool.export(7)).unwrap();
     drop(pool);
@@ -189,7 +182,7 @@ fn a_group_is_added_and_its_space_is_used_at_once() {
     ] {
         let (mut folder, mut shadow) = filled(&[layout], before);
         let (kind, count) = group(layout);
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         let usable_bytes = pool.usable_bytes();
         let new = NewGroup {
             kind,
@@ -203,7 +196,7 @@ fn a_group_is_added_and_its_space_is_used_at_once() {
         drop(pool);
         folder.groups.push((kind, count));
         assert_agreed(&folder, &shadow, version);
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         shadow.write(&mut pool, 50);
         drop(pool);
         assert_agreed(&folder, &shadow, version);
@@ -218,14 +211,14 @@ fn a_group_of_another_redundancy_is_refused_unless_it_is_accepted() {
         (GroupKind::RaidZ(1), 3, "RAID-Z"),
         (GroupKind::Mirror, 3, "can do without 2"),
     ] {
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         let members = (0..count).map(|n| next_member(&folder, n)).collect();
         let new = NewGroup { kind, members };
         let added = block_on(pool.add_group(new, Mixed::Refused, now(4)));
         let error = added.unwrap_err().to_string();
         assert!(error.contains(reason), "{error}");
     }
-    let mut pool = common::open(&folder).unwrap();
+    let mut pool = crate::common::open(&folder).unwrap();
     let new = NewGroup {
         kind: GroupKind::RaidZ(1),
         members: (0..3).map(|n| next_member(&folder, n)).collect(),

@@ -1,5 +1,4 @@
 //! Disks in memory that lose what was not flushed.
-#![allow(dead_code)] // each user of it uses its part
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,20 +1,13 @@
 //! Snapshots are taken, destroyed in any order, gone back to and cloned: each holds what was, all sums are right, and
 //! OpenZFS agrees, also when it takes turns.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-#[path = "common/memory.rs"]
-mod memory;
-#[path = "common/world.rs"]
-mod world;
 
 use std::collections::BTreeMap;
 
-use common::{
+use crate::common::memory::{MemoryDisk, Power};
+use crate::common::{
     FileDevice, Folder, Shadow, VOLUME, VOLUME_BYTES, assert_checked,
     assert_sound as assert_judged, engine,
 };
-use memory::{MemoryDisk, Power};
 use plexum_disks::rng::Rng;
 use plexum_pool::{GroupKind, Now, Shrink, WritablePool};
 use plexum_testkit::block_on;
@@ -29,7 +22,7 @@ fn now(seed: u64) -> Now {
 
 /// What a data set holds as the reader sees it.
 fn content(folder: &Folder, name: &str) -> Vec<u8> {
-    let pool = common::open_reader(folder);
+    let pool = crate::common::open_reader(folder);
     block_on(async {
         let volume = pool.volume(&DatasetName::parse(name)).await.unwrap();
         volume.read(0, volume.size_bytes() as usize).await.unwrap()
@@ -47,7 +40,7 @@ impl History {
     fn new(layout: &[&str], block_bytes: u64) -> Self {
         let folder = Folder::new(layout);
         folder.create(256 << 20, 9).unwrap();
-        let mut pool = common::open(&folder).unwrap();
+        let mut pool = crate::common::open(&folder).unwrap();
         let mut shadow = Shadow::new(block_bytes);
         Shadow::add_volume(&mut pool, block_bytes);
         shadow.write(&mut pool, 40);
@@ -59,7 +52,7 @@ impl History {
     }
 
     fn change(&mut self, what: impl FnOnce(&mut WritablePool<FileDevice>)) {
-        let mut pool = common::open(&self.folder).unwrap();
+        let mut pool = crate::common::open(&self.folder).unwrap();
         what(&mut pool);
         self.shadow.write(&mut pool, 12);
         self.shadow.assert_same(&mut pool);
@@ -133,7 +126,7 @@ fn snapshots_hold_what_was_whichever_of_them_are_destroyed() {
 /// All sums are right of a pool without volumes.
 #[track_caller]
 fn assert_checked_empty(folder: &Folder) {
-    let report = common::check(&folder.members()).unwrap();
+    let report = crate::common::check(&folder.members()).unwrap();
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
@@ -143,7 +136,7 @@ fn everything_can_be_destroyed_here_too_and_leaves_nothing() {
     for name in ["a", "b", "c", "d"] {
         history.snapshot(name);
     }
-    let mut pool = common::open(&history.folder).unwrap();
+    let mut pool = crate::common::open(&history.folder).unwrap();
     let error = block_on(pool.destroy_volume(VOLUME, 8)).unwrap_err();
     assert!(error.to_string().contains("(a, b, c, d)"), "{error}");
     for name in ["b", "d", "a", "c"] {
@@ -155,7 +148,7 @@ fn everything_can_be_destroyed_here_too_and_leaves_nothing() {
     drop(pool);
     assert_checked_empty(&history.folder);
     assert_judged(&history.folder, "both");
-    let report = common::check(&history.folder.members()).unwrap();
+    let report = crate::common::check(&history.folder.members()).unwrap();
     assert!(
         report.allocated_bytes < 4 << 20,
         "{}",
@@ -167,7 +160,7 @@ fn everything_can_be_destroyed_here_too_and_leaves_nothing() {
 impl History {
     /// The pool takes a volume of the old name, and OpenZFS what is in it.
     fn change_again(&mut self) {
-        let mut pool = common::open(&self.folder).unwrap();
+        let mut pool = crate::common::open(&self.folder).unwrap();
         self.shadow = Shadow::new(5);
         Shadow::add_volume(&mut pool, 4096);
         self.shadow.write(&mut pool, 20);
@@ -182,7 +175,7 @@ fn a_volume_goes_back_to_its_last_snapshot() {
     history.snapshot("a");
     history.snapshot("b");
     history.change(|_| {});
-    let mut pool = common::open(&history.folder).unwrap();
+    let mut pool = crate::common::open(&history.folder).unwrap();
     let error = block_on(pool.rollback(&format!("{VOLUME}@a"), 8)).unwrap_err();
     assert!(error.to_string().contains("(b)"), "{error}");
     let name = format!("{VOLUME}@b");
@@ -268,7 +261,7 @@ fn a_clone_shares_and_goes_its_own_way() {
 fn volumes_and_snapshots_are_renamed_and_volumes_get_other_sizes() {
     let mut history = History::new(&["mirror:2"], 8192);
     history.snapshot("a");
-    let mut pool = common::open(&history.folder).unwrap();
+    let mut pool = crate::common::open(&history.folder).unwrap();
     let half = VOLUME_BYTES / 2;
     block_on(async {
         pool.rename(&format!("{VOLUME}@a"), &format!("{VOLUME}@z"), 5)
@@ -317,7 +310,7 @@ fn a_crash_leaves_the_snapshot_or_not_and_all_sums_right() {
     let mut rng = Rng::new(4);
     block_on(async {
         let kinds = [(GroupKind::RaidZ(1), 3)];
-        let (disks, bytes) = world::world(&kinds, 4096, &mut rng).await;
+        let (disks, bytes) = crate::common::world::world(&kinds, 4096, &mut rng).await;
         let mut operations = 0;
         while !crash(&disks, &bytes, operations).await {
             operations += 3;
@@ -332,7 +325,7 @@ async fn crash(disks: &[MemoryDisk], before: &[u8], operations: u64) -> bool {
     let mut rng = Rng::new(operations);
     let power = Power::on();
     let disks: Vec<MemoryDisk> = disks.iter().map(|disk| disk.copy(&power)).collect();
-    let (mut pool, volume) = world::open(&disks).await;
+    let (mut pool, volume) = crate::common::world::open(&disks).await;
     pool.use_log(&volume);
     power.cut_after(Some(operations));
     let result = async {
@@ -350,19 +343,22 @@ async fn crash(disks: &[MemoryDisk], before: &[u8], operations: u64) -> bool {
     drop(pool);
     power.cut_after(None);
     disks.iter().for_each(|disk| disk.toss(&mut rng));
-    world::assert_sound(&disks, &what).await;
-    let (mut pool, volume) = world::open(&disks).await;
+    crate::common::world::assert_sound(&disks, &what).await;
+    let (mut pool, volume) = crate::common::world::open(&disks).await;
     let all = pool.snapshots("tank/vol").await.unwrap();
     if is_done {
         assert!(all.is_empty(), "{what}");
-        let read = pool.read(&volume, 0, world::VOLUME_BYTES).await.unwrap();
+        let read = pool
+            .read(&volume, 0, crate::common::world::VOLUME_BYTES)
+            .await
+            .unwrap();
         assert!(read == before, "{what}: it did not go back");
     }
     for one in all.iter().rev() {
         let name = format!("tank/vol@{}", one.name);
         pool.rollback(&name, 10).await.unwrap();
         pool.destroy_snapshot(&name, 11).await.unwrap();
-        world::assert_sound(&disks, &what).await;
+        crate::common::world::assert_sound(&disks, &what).await;
     }
     is_done
 }

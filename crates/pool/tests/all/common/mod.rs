@@ -1,6 +1,7 @@
 //! Pools of sparse files, and OpenZFS itself as their judge.
-#![allow(dead_code)] // each test file uses its part
-#![allow(clippy::unwrap_used)]
+
+pub mod memory;
+pub mod world;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;

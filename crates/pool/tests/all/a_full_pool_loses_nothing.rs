@@ -1,14 +1,10 @@
 //! A volume that is larger than its pool: what was answered is there, "no space" changes nothing, space that is given
 //! back can be used again.
-#![allow(clippy::unwrap_used)]
-
-#[path = "common/memory.rs"]
-mod memory;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use memory::{MemoryDisk, Power, named};
+use crate::common::memory::{MemoryDisk, Power, named};
 use plexum_block::buf::BufPool;
 use plexum_disks::rng::Rng;
 use plexum_pool::{
