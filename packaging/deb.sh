@@ -30,10 +30,8 @@ put 755 packaging/systemd/plexum-generator lib/systemd/system-generators/plexum-
 for rule in packaging/udev/*.rules; do
     [ ! -e "$rule" ] || put 644 "$rule" "lib/udev/rules.d/${rule##*/}"
 done
-# Below packaging/initramfs/ lies what initramfs-tools has in its folder: hooks/plexum, scripts/...
-[ ! -d packaging/initramfs ] || (cd packaging/initramfs && find . -type f) | while read -r file; do
-    put 755 "packaging/initramfs/$file" "usr/share/initramfs-tools/$file"
-done
+put 755 packaging/initramfs/hooks/plexum usr/share/initramfs-tools/hooks/plexum
+put 755 packaging/initramfs/udev-claim usr/lib/plexum/udev-claim # the hook takes it along
 
 mkdir -p "$tree/usr/share/man/man1"
 "$tree/usr/bin/plexum" man --out "$tree/usr/share/man/man1" --quiet
@@ -65,7 +63,7 @@ sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$(dpkg --print-architecture)
     packaging/debian/control >"$tree/DEBIAN/control"
 install -m 755 packaging/debian/postinst packaging/debian/prerm packaging/debian/postrm "$tree/DEBIAN/"
 echo /etc/plexum/plexum.toml >"$tree/DEBIAN/conffiles"
-[ ! -d packaging/initramfs ] || echo 'activate-noawait update-initramfs' >"$tree/DEBIAN/triggers"
+echo 'activate-noawait update-initramfs' >"$tree/DEBIAN/triggers"
 (cd "$tree" && find . -type f ! -path './DEBIAN/*' -printf '%P\n' | sort | xargs -d '\n' md5sum) >"$tree/DEBIAN/md5sums"
 
 find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

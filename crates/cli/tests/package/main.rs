@@ -139,7 +139,36 @@ fn volumes_are_there_after_a_boot_whoever_is_late_or_missing_and_outlive_the_pac
         property(machine, "NRestarts") == "1" && property(machine, "ActiveState") == "active"
     });
     assert_eq!(volumes(&machine), ["nas ok", "vault ok"]);
+    an_initramfs_takes_the_sets_along(&machine);
     purge_leaves_disks(&machine);
+}
+
+/// What the package has for an initramfs finds there what it needs: in it, md is kept off the sets.
+fn an_initramfs_takes_the_sets_along(machine: &Machine) {
+    let hook = "DESTDIR=/tmp/initramfs /usr/share/initramfs-tools/hooks/plexum 2>&1";
+    machine.shell("mkdir -p /tmp/initramfs/usr/sbin; touch /tmp/initramfs/usr/sbin/mdadm");
+    machine.shell(hook);
+    machine.shell("find /tmp/initramfs -name 63-plexum.rules | grep -q rules");
+    let told = machine.done("cat /tmp/initramfs/usr/lib/plexum/claims");
+    assert_eq!(told.lines().count(), 2, "{told}");
+    for line in told.lines() {
+        let uuid = line.split(' ').next().unwrap();
+        let said = machine.shell(&format!(
+            "ID_FS_UUID={uuid} /tmp/initramfs/usr/lib/plexum/udev-claim"
+        ));
+        assert!(said.contains("ID_FS_TYPE=plexum_member"), "{said}");
+    }
+    let config = machine.done("cat /tmp/initramfs/etc/mdadm/mdadm.conf");
+    assert_eq!(
+        config.matches("ARRAY <ignore> UUID=").count(),
+        2,
+        "{config}"
+    );
+    // Without the program nothing is kept off, and there is an initramfs all the same.
+    machine.done("mv /usr/lib/plexum/udev-claim /tmp");
+    let said = machine.shell(hook);
+    assert!(said.contains("udev-claim is missing"), "{said}");
+    machine.done("mv /tmp/udev-claim /usr/lib/plexum/udev-claim");
 }
 
 /// What the package has put there goes with it, and the disks are as they were.
