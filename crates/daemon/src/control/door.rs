@@ -8,17 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use axum::extract::Request;
-use axum::extract::connect_info::Connected;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, Method};
-use axum::serve::IncomingStream;
-use tokio::net::TcpListener;
 
 use super::access::{Access, Caller, Way};
 use super::cookie;
 use super::guesses::{Guesses, Peer};
-use super::tls::{PageTls, Secured};
+use super::tls::PageTls;
 use crate::problem::{Code, Problem};
 
 /// What decides whether a request is let in.
@@ -30,22 +27,6 @@ pub(super) struct Door {
     guesses: Arc<Mutex<Guesses>>,
     /// Times of guesses are counted from here.
     opened: Instant,
-}
-
-/// At which address whoever asks is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Remote(SocketAddr);
-
-impl Connected<IncomingStream<'_, TcpListener>> for Remote {
-    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
-        Self(*stream.remote_addr())
-    }
-}
-
-impl Connected<IncomingStream<'_, Secured>> for Remote {
-    fn connect_info(stream: IncomingStream<'_, Secured>) -> Self {
-        Self(*stream.remote_addr())
-    }
 }
 
 impl Door {
@@ -64,7 +45,7 @@ impl Door {
     ///
     /// # Errors
     /// `RoleMissing` for one that comes from elsewhere; `Usage`; as `who`.
-    pub(super) fn let_in(&self, request: &Request, remote: Remote) -> Result<Caller, Problem> {
+    pub(super) fn let_in(&self, request: &Request, remote: SocketAddr) -> Result<Caller, Problem> {
         let headers = request.headers();
         self.check_host(headers)?;
         self.check_origin(headers, Asks::of(request))?;
@@ -75,12 +56,12 @@ impl Door {
     ///
     /// # Errors
     /// `UnknownToken`; `TooManyGuesses` for whoever has shown too many of those.
-    pub(super) fn who(&self, shown: &str, remote: Remote) -> Result<Caller, Problem> {
-        let peer = Peer::of(remote.0.ip());
+    pub(super) fn who(&self, shown: &str, remote: SocketAddr) -> Result<Caller, Problem> {
+        let peer = Peer::of(remote.ip());
         let now = self.opened.elapsed();
         let mut guesses = self.guesses.lock().unwrap_or_else(PoisonError::into_inner);
         guesses.check(peer, now).map_err(|wait| {
-            let address = remote.0.ip();
+            let address = remote.ip();
             let seconds = wait.as_secs() + 1;
             let text = format!("{address} has shown too many tokens that nobody knows");
             Problem::new(Code::TooManyGuesses, text)
@@ -94,7 +75,12 @@ impl Door {
     }
 
     /// Who asks, by his header or, where there is TLS, by what his browser keeps.
-    fn caller(&self, headers: &HeaderMap, path: &str, remote: Remote) -> Result<Caller, Problem> {
+    fn caller(
+        &self,
+        headers: &HeaderMap,
+        path: &str,
+        remote: SocketAddr,
+    ) -> Result<Caller, Problem> {
         if let Some(header) = text_of(headers, AUTHORIZATION) {
             return self.who(header.strip_prefix("Bearer ").unwrap_or_default(), remote);
         }
@@ -282,7 +268,7 @@ mod tests {
             ..Access::default()
         };
         let door = Door::new(80, Arc::new(access), None);
-        let from = |address: &str| Remote(SocketAddr::new(address.parse().unwrap(), 1));
+        let from = |address: &str| SocketAddr::new(address.parse().unwrap(), 1);
         let (guesser, other) = (from("192.0.2.7"), from("192.0.2.8"));
         let mut codes = Vec::new();
         for _ in 0..20 {

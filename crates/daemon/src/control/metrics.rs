@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use super::alarm_request::AlarmRequest;
+use super::connections;
 use super::reach::{Reach, answer_of, refuse};
 use super::request::{Answer, Request};
 use crate::expected::Wanted;
@@ -53,9 +54,7 @@ pub(super) fn bind(address: SocketAddr) -> Result<(SocketAddr, StdTcpListener), 
 pub(super) fn serve(listener: StdTcpListener, reach: Reach) {
     if let Ok(listener) = TcpListener::from_std(listener) {
         let app = Router::new().route("/metrics", get(show)).with_state(reach);
-        let _task = tokio::spawn(async move {
-            let _ = axum::serve(listener, app).await;
-        });
+        let _task = tokio::spawn(connections::serve(listener, app));
     }
 }
 

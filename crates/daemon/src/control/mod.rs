@@ -5,6 +5,7 @@ pub mod alarm_request;
 mod alarm_routes;
 pub(crate) mod answers;
 pub(crate) mod asked;
+mod connections;
 pub(crate) mod cookie;
 mod door;
 pub mod event;

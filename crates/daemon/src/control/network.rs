@@ -8,19 +8,19 @@
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
 use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::post;
-use axum::{Router, serve as serve_http};
 use tokio::net::TcpListener;
 
 use super::access::{Access, Caller, Way};
-use super::door::{Door, Remote};
+use super::door::Door;
 use super::reach::{Reach, refuse};
 use super::tls::PageTls;
-use super::{cookie, sign_in, table};
+use super::{connections, cookie, sign_in, table};
 use crate::problem::{Code, Problem};
 
 /// Largest form that is taken, in bytes: a token, each of its letters in three.
@@ -105,12 +105,11 @@ pub(super) fn serve(
         app = app.merge(form.with_state(door.clone()));
     }
     let app = app.layer(from_fn_with_state(door, by_network));
-    let app = app.into_make_service_with_connect_info::<Remote>();
     let _task = tokio::spawn(async move {
-        let _ = match tls {
-            Some(tls) => serve_http(tls.accept_from(listener), app).await,
-            None => serve_http(listener, app).await,
-        };
+        match tls {
+            Some(tls) => connections::serve(tls.accept_from(listener), app).await,
+            None => connections::serve(listener, app).await,
+        }
     });
 }
 
@@ -126,7 +125,7 @@ pub(super) async fn by_socket(
 
 async fn by_network(
     State(door): State<Door>,
-    ConnectInfo(remote): ConnectInfo<Remote>,
+    ConnectInfo(remote): ConnectInfo<SocketAddr>,
     mut request: Request,
     next: Next,
 ) -> Response {

@@ -15,9 +15,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use axum::extract::connect_info::Connected;
 use axum::middleware::from_fn;
-use axum::serve::IncomingStream;
 use plexum_runtime::socket::Peer;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
@@ -28,7 +26,7 @@ use super::events::EventHub;
 use super::network::Encryption;
 use super::reach::{Post, Reach};
 use super::tls::PageTls;
-use super::{metrics, network, table};
+use super::{connections, metrics, network, table};
 use crate::problem::Problem;
 use crate::runtime_dir;
 
@@ -218,10 +216,8 @@ fn run(mut orders: mpsc::UnboundedReceiver<Order>, reach: Reach) {
                     Some(listener) => {
                         let access = Arc::clone(&reach.access);
                         let app = table::router(reach.clone()).layer(from_fn(network::by_socket));
-                        let app = app.into_make_service_with_connect_info::<Caller>();
-                        let accepting = tokio::spawn(async move {
-                            let _ = axum::serve(Users { listener, access }, app).await;
-                        });
+                        let accepting = connections::serve(Users { listener, access }, app);
+                        let accepting = tokio::spawn(accepting);
                         acceptors.insert(path, accepting.abort_handle())
                     }
                     None => acceptors.remove(&path),
@@ -276,11 +272,5 @@ impl axum::serve::Listener for Users {
             role: None,
             way: Way::Socket,
         })
-    }
-}
-
-impl Connected<IncomingStream<'_, Users>> for Caller {
-    fn connect_info(stream: IncomingStream<'_, Users>) -> Self {
-        stream.remote_addr().clone()
     }
 }

@@ -1,5 +1,7 @@
 //! The one form of the page: a browser shows a token and keeps it, or lets go of it. Only where there is TLS.
 
+use std::net::SocketAddr;
+
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, State};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION, SET_COOKIE};
@@ -7,7 +9,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::cookie;
-use super::door::{Door, Remote};
+use super::door::Door;
 use super::reach::refuse;
 use crate::web;
 
@@ -16,7 +18,7 @@ const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 /// Takes the form.
 pub(super) async fn take(
     State(door): State<Door>,
-    ConnectInfo(remote): ConnectInfo<Remote>,
+    ConnectInfo(remote): ConnectInfo<SocketAddr>,
     body: Bytes,
 ) -> Response {
     let Some(token) = field(&body) else {
