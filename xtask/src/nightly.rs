@@ -19,6 +19,9 @@ struct Step {
 /// What servers of guests find: how often they are killed, and how long that may take.
 const GUESTS: &[(&str, &str)] = &[("PLEXUM_KILLS", "50"), ("PLEXUM_GUEST_S", "3600")];
 
+/// What a whole Debian has beside the usual, as `cli/tests/system` asks for it.
+const PACKAGES: &str = "smartmontools,initramfs-tools";
+
 /// The shortest first, so that what fails at once is known at once.
 fn steps() -> Vec<Step> {
     vec![
@@ -92,15 +95,28 @@ fn fetch(root: &Path, steps: &[Step]) -> Result<(), String> {
     if releases.is_empty() {
         return Ok(());
     }
-    let releases = releases.join(",");
-    println!("== kernels and images of Debian {releases}");
+    println!("== kernels and images of Debian {}", releases.join(", "));
+    let kernels = releases.join(",");
+    oracle(root, &["install", "--kernels", &kernels])?;
+    releases.iter().try_for_each(|release| {
+        oracle(
+            root,
+            &["image", "--kernel", release, "--packages", PACKAGES],
+        )
+    })
+}
+
+fn oracle(root: &Path, words: &[&str]) -> Result<(), String> {
     let status = Command::new(root.join("oracle/vm-oracle"))
-        .args(["install", "--kernels", &releases, "--images", &releases])
+        .args(words)
         .status()
         .map_err(|error| format!("oracle/vm-oracle: {error}"))?;
     match status.success() {
         true => Ok(()),
-        false => Err(format!("oracle/vm-oracle install ended with {status}")),
+        false => Err(format!(
+            "oracle/vm-oracle {} ended with {status}",
+            words.join(" ")
+        )),
     }
 }
 

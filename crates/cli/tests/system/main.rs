@@ -13,9 +13,10 @@ const FUNCTIONS: &str = include_str!("functions.sh");
 
 /// Made, mounted by a line of /etc/fstab, written to; upgraded meanwhile; the power goes.
 const FIRST: &str = include_str!("first.sh");
-/// What was told to be durable is there; a disk is pulled and comes back, under load.
+/// What was told to be durable is there; a disk is pulled and comes back, under load; md's hook and Plexum's are in one
+/// initramfs.
 const AFTER_THE_CUT: &str = include_str!("after_the_cut.sh");
-/// One disk is missing, and comes late; then the package goes.
+/// One disk is missing, and comes late; one says of itself that it fails; then the package goes.
 const WITHOUT_A_DISK: &str = include_str!("without_a_disk.sh");
 
 /// A machine, between its boots.
@@ -64,6 +65,7 @@ impl Machine {
         command.args(["system", "--kernel", self.release, "--timeout", BOOT_S]);
         command.args(["--state", &at("root.qcow2"), "--share", &at("")]);
         command.args(["--journal", &at(&format!("{name}.journal"))]);
+        command.args(["--packages", "smartmontools,initramfs-tools"]);
         for (disk, how) in [
             ("STAYS", "bus=scsi"),
             ("PULLED", "bus=nvme"),
