@@ -186,13 +186,17 @@ impl Alarm {
     #[must_use]
     pub fn unsaved(&self) -> Option<(u64, String)> {
         let is_saved = self.saved_revision == self.state.revision;
-        (!is_saved).then(|| {
-            let text = serde_json::to_string(&self.state);
-            (
-                self.state.revision,
-                text.expect("plain data with text keys"),
-            )
-        })
+        (!is_saved).then(|| self.whole())
+    }
+
+    /// All that it knows, and its revision, whether that is durable or not: for who keeps it beside something else.
+    #[must_use]
+    pub fn whole(&self) -> (u64, String) {
+        let text = serde_json::to_string(&self.state);
+        (
+            self.state.revision,
+            text.expect("plain data with text keys"),
+        )
     }
 
     /// `revision` is durable.

@@ -77,8 +77,6 @@ pub(super) struct Alarms {
     keeper: Option<Keeper>,
     alarm: RefCell<Alarm>,
     records: RefCell<Records>,
-    /// The incidents as they were last to be kept: they may change less often than what is known beside them.
-    text: RefCell<String>,
     /// What is known beside the incidents has changed since it was kept.
     has_news: Cell<bool>,
     /// One save at a time.
@@ -139,7 +137,6 @@ impl Alarms {
             zone: TimeZone::system(),
             not_kept: RefCell::new(keeper.is_none().then(|| not_kept_at_all(dir))),
             keeper,
-            text: RefCell::default(),
             has_news: Cell::new(true),
             saving: Mutex::new(),
             saving_since: Cell::default(),
@@ -293,19 +290,14 @@ impl Alarms {
     /// Why it is not, in a sentence.
     async fn save(&self) -> Result<(), String> {
         let _turn = self.saving.lock().await;
-        let unsaved = self.alarm.borrow().unsaved();
-        if unsaved.is_none() && !self.has_news.get() {
+        if !self.is_unsaved() {
             return Ok(()); // somebody else has saved it meanwhile
         }
-        let revision = unsaved.map(|(revision, text)| {
-            *self.text.borrow_mut() = text;
-            revision
-        });
         let Some(keeper) = &self.keeper else {
             return Err(self.not_kept.borrow().clone().unwrap_or_default());
         };
         let records = serde_json::to_string(&*self.records.borrow()).unwrap_or_default();
-        let alarm = self.text.borrow().clone();
+        let (revision, alarm) = self.alarm.borrow().whole();
         let text = format!(
             "{{\"version\":{JSON_VERSION},\"kind\":\"incidents\",\"alarm\":{alarm},\"records\":{records}}}\n"
         );
@@ -314,7 +306,7 @@ impl Alarms {
         let kept = keeper.keep_durably(Kept::Incidents(text)).await;
         self.saving_since.set(None);
         self.has_news.set(self.has_news.get() || kept.is_err());
-        if let (Some(revision), true) = (revision, kept.is_ok()) {
+        if kept.is_ok() {
             self.alarm.borrow_mut().saved(revision);
         }
         self.has_kept.set(self.has_kept.get() || kept.is_ok());

@@ -1,5 +1,6 @@
 //! What is on its way arrives: at least once, in order, under one number; and what fails is told elsewhere.
 
+use plexum_incidents::alarm::Alarm;
 use plexum_incidents::finding::{Code, Severity};
 use plexum_incidents::incident::NoticeKind;
 use plexum_incidents::outbox::{ATTEMPTS_MAX, RETRY_S_MAX, WAITING_MAX};
@@ -57,6 +58,18 @@ fn what_arrived_just_before_a_crash_is_sent_again_under_the_same_number() {
     house.second(&degraded);
     assert_eq!(house.arrived.len(), 1);
     assert_eq!(house.arrived[0].1, first[0].message);
+}
+
+#[test]
+fn all_that_is_known_can_be_kept_again_when_nothing_has_changed_since() {
+    let degraded = facts(vec![without(&[0])]);
+    let mut house = House::new();
+    house.seconds(10, &degraded);
+    house.restart(30);
+    assert_eq!(house.alarm.unsaved(), None);
+    let (_, whole) = house.alarm.whole();
+    let restored = Alarm::restore(&whole, Vec::new()).unwrap();
+    assert_eq!(restored.open().len(), house.alarm.open().len());
 }
 
 #[test]
