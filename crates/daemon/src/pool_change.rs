@@ -257,7 +257,14 @@ impl PoolChange {
     pub(crate) async fn prepare(&self, handle: &Handle) -> Result<Vec<PlannedMember>, Problem> {
         match self {
             Self::Replace { coming, .. } | Self::Attach { coming, .. } => {
-                Ok(vec![coming.prepare(handle).await?])
+                let Coming {
+                    new,
+                    member_size_bytes,
+                    force,
+                } = coming;
+                Ok(vec![
+                    prepare(handle, new, *member_size_bytes, *force).await?,
+                ])
             }
             Self::Add {
                 members,
@@ -267,9 +274,7 @@ impl PoolChange {
             } => {
                 let mut planned = Vec::new();
                 for word in members {
-                    let one = PlannedMember::prepare(handle, word, *member_size_bytes).await?;
-                    check_empty(&one, *force)?;
-                    planned.push(one);
+                    planned.push(prepare(handle, word, *member_size_bytes, *force).await?);
                 }
                 Ok(planned)
             }
@@ -324,11 +329,10 @@ impl PoolChange {
         handle: &Handle,
         pool: &mut Writable,
     ) -> Result<(Value, Option<UpkeepReport>), Problem> {
-        let mut quiet = |_: &UpkeepReport| {};
         let mut new = self.prepare(handle).await?;
         if let Self::Replace { old, .. } = self {
             let new = new.pop().ok_or_else(unprepared)?;
-            let report = replace_member(handle, pool, old, new, &mut quiet).await?;
+            let report = replace_member(handle, pool, old, new, now()?).await?;
             return Ok((json!({}), Some(report)));
         }
         let made = match self {
@@ -337,7 +341,7 @@ impl PoolChange {
         };
         let report = match self.walk() {
             None => None,
-            Some(task) => Some(pool.walk_all(task, &mut quiet).await?),
+            Some(task) => Some(pool.walk_all(task, &mut |_| {}).await?),
         };
         Ok((made, report))
     }
@@ -412,18 +416,6 @@ fn unprepared() -> Problem {
     Problem::new(Code::Bug, "a change of a pool was not prepared for it")
 }
 
-impl Coming {
-    /// Opens it and looks at it.
-    ///
-    /// # Errors
-    /// Of opening; `WouldDestroy` when something is on it and the user has not said that it is to be lost.
-    pub(crate) async fn prepare(&self, handle: &Handle) -> Result<PlannedMember, Problem> {
-        let planned = PlannedMember::prepare(handle, &self.new, self.member_size_bytes).await?;
-        check_empty(&planned, self.force)?;
-        Ok(planned)
-    }
-}
-
 /// A path from the root on; other words stay.
 fn absolute(word: &str) -> String {
     match MemberWord::parse(word) {
@@ -432,10 +424,19 @@ fn absolute(word: &str) -> String {
     }
 }
 
-fn check_empty(planned: &PlannedMember, is_forced: bool) -> Result<(), Problem> {
-    let word = &planned.member;
+/// Opens a member that comes, and looks at it.
+///
+/// # Errors
+/// Of opening; `WouldDestroy` when something is on it and the user has not said that it is to be lost.
+async fn prepare(
+    handle: &Handle,
+    word: &str,
+    member_size_bytes: Option<u64>,
+    is_forced: bool,
+) -> Result<PlannedMember, Problem> {
+    let planned = PlannedMember::prepare(handle, word, member_size_bytes).await?;
     match planned.found.first().filter(|_| !is_forced) {
-        None => Ok(()),
+        None => Ok(planned),
         Some(found) => Err(not_empty(word, found)),
     }
 }

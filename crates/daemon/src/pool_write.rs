@@ -234,15 +234,11 @@ pub async fn replace_member(
     pool: &mut WritablePool<AnyDevice>,
     old: &str,
     new: PlannedMember,
-    tell: &mut dyn FnMut(&UpkeepReport),
+    now: Now,
 ) -> Result<UpkeepReport, Problem> {
     change(pool, async |pool, made| {
         let new = new.make(handle, made).await?;
-        let now = Now {
-            wall_s: now_seconds()?,
-            seed: random_seed()?,
-        };
-        let replaced = pool.replace(old, new, now, tell).await;
+        let replaced = pool.replace(old, new, now, &mut |_| {}).await;
         replaced.map_err(|error| of_pool(&error))
     })
     .await

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use plexum_daemon::pool_change::PoolChange;
 use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::serve_dataset::pool_of;
 use serde_json::Value;
 
 use crate::control::{call, encode, runtime_dir};
@@ -36,7 +37,7 @@ impl Whose {
     /// `NoSuchVolume`: no member is named, and nobody serves it.
     pub(super) fn find(members: &[String], of: Option<&str>) -> Result<Self, Problem> {
         let pool = match (members, of) {
-            ([], Some(of)) => of.split(['/', '@']).next().unwrap_or(of),
+            ([], Some(of)) => pool_of(of),
             ([only], _) if is_name(only) => only,
             _ => return Ok(Self::Nobody(members.to_vec())),
         };
