@@ -170,11 +170,11 @@ fn report(document: &Value, status: ExitStatus) -> Report {
         Protocol::Nvme => nvme::is_blank(document),
         Protocol::Scsi => false,
     };
-    // "Failing" is worth telling even if nothing else came through.
+    // "Failing" is worth telling even if nothing else came through, or if everything else is made up.
     let speaks = health.is_passed == Some(false) || status.is_failing();
     match (says_nothing, is_blank) {
         (true, _) if !speaks => Report::Silent(Silence::NoHealth),
-        (_, true) => Report::Silent(Silence::Blank),
+        (_, true) if !speaks => Report::Silent(Silence::Blank),
         _ => Report::Awake(Box::new(health)),
     }
 }
