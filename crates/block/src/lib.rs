@@ -12,4 +12,5 @@ pub mod clock;
 pub mod device;
 pub mod lock;
 pub mod ranges;
+pub mod shared;
 pub mod wait;

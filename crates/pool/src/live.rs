@@ -6,7 +6,7 @@
 //! - what waits for a commit never takes more memory than the limit: a write that would exceed it commits first;
 //! - while [`LivePool::commit_in_time`] runs, nothing waits for a root for longer than its limit, in an intent log or
 //!   not: so an importer has little to replay, and who never flushes loses little;
-//! - requests have the pool one after another;
+//! - a request that changes something has the pool alone; those that read have it together;
 //! - a volume that is open stays what it is: it is not destroyed, rolled back, renamed or made smaller.
 
 use std::cell::{Cell, RefCell};
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Device, IoError};
+use plexum_block::shared::SharedLock;
 use plexum_block::wait::{Mutex, Signal, first, yield_once};
 use plexum_zfs::{MemberState, PoolReport};
 
@@ -33,7 +34,7 @@ const BLOCKS_AT_ONCE: usize = 16;
 /// A pool that is served.
 pub struct LivePool<D, C> {
     pool: RefCell<Option<WritablePool<D>>>,
-    turn: Mutex,
+    turn: SharedLock,
     /// Who walks over the blocks: one at a time.
     pub(crate) upkeep_turn: Mutex,
     pub(crate) clock: C,
@@ -98,7 +99,7 @@ impl<D: Device, C: Clock> LivePool<D, C> {
             members: RefCell::new(pool.members()),
             report: RefCell::new(pool.report().cloned().map(Rc::new)),
             pool: RefCell::new(Some(pool)),
-            turn: Mutex::default(),
+            turn: SharedLock::new(),
             upkeep_turn: Mutex::default(),
             clock,
             pending_bytes_max,
@@ -122,7 +123,7 @@ impl<D: Device, C: Clock> LivePool<D, C> {
 
     /// Runs `work` with the pool, which nobody else has meanwhile.
     pub(crate) async fn with<R>(&self, work: impl AsyncFnOnce(&mut WritablePool<D>) -> R) -> R {
-        let _turn = self.turn.lock().await;
+        let _turn = self.turn.alone().await;
         let pool = self.pool.borrow_mut().take();
         let mut borrowed = Borrowed {
             pool,
@@ -132,6 +133,18 @@ impl<D: Device, C: Clock> LivePool<D, C> {
         let pool = borrowed
             .pool
             .as_mut()
+            .expect("who has the turn finds the pool at home");
+        work(pool).await
+    }
+
+    /// Runs `work` with the pool, which others look at as well, and nobody changes meanwhile.
+    // Who has the turn alone is the only one that takes the pool away, and waits for all who look.
+    #[allow(clippy::await_holding_refcell_ref)]
+    async fn look<R>(&self, work: impl AsyncFnOnce(&WritablePool<D>) -> R) -> R {
+        let _turn = self.turn.shared().await;
+        let pool = self.pool.borrow();
+        let pool = pool
+            .as_ref()
             .expect("who has the turn finds the pool at home");
         work(pool).await
     }
@@ -371,9 +384,17 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
     /// # Errors
     /// Those of [`WritablePool::read`].
     pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, PoolError> {
-        self.pool
-            .with(async |pool| pool.read(&self.volume, offset_bytes, length_bytes).await)
-            .await
+        let read = async |pool: &WritablePool<D>| {
+            let bytes = pool.read_unmended(&self.volume, offset_bytes, length_bytes);
+            Ok::<_, PoolError>((bytes.await?, pool.has_damage()))
+        };
+        let (bytes, has_damage) = self.pool.look(read).await?;
+        if has_damage {
+            let range = offset_bytes..offset_bytes + length_bytes as u64;
+            let mend = async |pool: &mut WritablePool<D>| pool.mend(&self.volume, range).await;
+            self.pool.with(mend).await?;
+        }
+        Ok(bytes)
     }
 
     /// Takes a write.

@@ -266,11 +266,32 @@ impl<D: Device> WritablePool<D> {
         Ok(())
     }
 
-    /// The bytes of a range.
+    /// The bytes of a range; what was damaged is mended.
     ///
     /// # Errors
     /// Why a block cannot be read; `Invalid` for a range outside.
     pub async fn read(
+        &self,
+        volume: &OpenVolume,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<Vec<u8>, PoolError> {
+        let bytes = self
+            .read_unmended(volume, offset_bytes, length_bytes)
+            .await?;
+        if self.has_damage() {
+            let end = offset_bytes.saturating_add(length_bytes as u64);
+            self.mend(volume, offset_bytes..end).await?;
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes of a range. Nothing is written: what was damaged is mended by [`mend`](Self::mend), when
+    /// [`has_damage`](Self::has_damage).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub async fn read_unmended(
         &self,
         volume: &OpenVolume,
         offset_bytes: u64,
@@ -291,17 +312,27 @@ impl<D: Device> WritablePool<D> {
             let short = || PoolError::invalid(&volume.name, format!("its block {id} is too short"));
             out.extend_from_slice(part.ok_or_else(short)?);
         }
-        let is_hurt = self
-            .source
-            .pool
-            .as_ref()
-            .is_some_and(|pool| pool.has_damage());
-        if is_hurt && self.check_frozen().is_ok() {
-            let last = (offset_bytes + length_bytes.max(1) as u64 - 1) / volume.block_bytes;
-            self.heal_blocks(set, offset_bytes / volume.block_bytes..last + 1)
-                .await?;
-        }
         Ok(out)
+    }
+
+    /// Whether something was read that was damaged and has not been mended.
+    #[must_use]
+    pub fn has_damage(&self) -> bool {
+        let pool = self.source.pool.as_ref();
+        pool.is_some_and(|pool| pool.has_damage())
+    }
+
+    /// Mends what was found damaged when a range was read. A pool that is frozen stays as it is.
+    ///
+    /// # Errors
+    /// Why a block cannot be read; `Invalid` for a range outside.
+    pub async fn mend(&self, volume: &OpenVolume, range: Range<u64>) -> Result<(), PoolError> {
+        check_inside(volume, range.clone())?;
+        if range.is_empty() || self.check_frozen().is_err() {
+            return Ok(());
+        }
+        let blocks = range.start / volume.block_bytes..range.end.div_ceil(volume.block_bytes);
+        self.heal_blocks(self.set_of(volume)?, blocks).await
     }
 
     /// Mends blocks of a volume, and the blocks of pointers above them.

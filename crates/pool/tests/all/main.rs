@@ -6,6 +6,7 @@
 mod a_crash_leaves_a_whole_root;
 mod a_full_pool_loses_nothing;
 mod a_served_pool_is_changed;
+mod clients_read_side_by_side;
 mod common;
 mod flushes_survive_without_a_commit;
 mod labels_of_openzfs_are_encoded_the_same;

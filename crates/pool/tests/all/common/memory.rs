@@ -1,11 +1,12 @@
 //! Disks in memory that lose what was not flushed.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plexum_block::buf::{Buf, BufMut};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
+use plexum_block::wait::yield_once;
 use plexum_disks::rng::Rng;
 use plexum_zfs::NamedDevice;
 
@@ -48,11 +49,20 @@ struct State {
     volatile: Sectors,
 }
 
+/// Reads that take a turn.
+#[derive(Default)]
+struct Reads {
+    are_slow: Cell<bool>,
+    under_way: Cell<usize>,
+    most: Cell<usize>,
+}
+
 /// A disk; clones are the same disk.
 #[derive(Clone)]
 pub struct MemoryDisk {
     size_bytes: u64,
     state: Rc<RefCell<State>>,
+    reads: Rc<Reads>,
     power: Power,
 }
 
@@ -61,8 +71,19 @@ impl MemoryDisk {
         Self {
             size_bytes,
             state: Rc::default(),
+            reads: Rc::default(),
             power: power.clone(),
         }
+    }
+
+    /// From now on reads take a turn, and are counted.
+    pub fn slow_reads(&self) {
+        self.reads.are_slow.set(true);
+    }
+
+    /// How many slow reads were under way at a time, at most.
+    pub fn reads_at_once(&self) -> usize {
+        self.reads.most.get()
     }
 
     /// Another disk that holds the same.
@@ -71,6 +92,7 @@ impl MemoryDisk {
         Self {
             size_bytes: self.size_bytes,
             state: Rc::new(RefCell::new(state)),
+            reads: Rc::default(),
             power: power.clone(),
         }
     }
@@ -104,6 +126,13 @@ impl Device for MemoryDisk {
     }
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         check_range(&self.info(), offset_bytes, buf.len() as u64)?;
+        if self.reads.are_slow.get() {
+            let count = self.reads.under_way.get() + 1;
+            self.reads.under_way.set(count);
+            self.reads.most.set(self.reads.most.get().max(count));
+            yield_once().await;
+            self.reads.under_way.set(self.reads.under_way.get() - 1);
+        }
         let state = self.state.borrow();
         for (n, part) in buf.chunks_exact_mut(SECTOR_BYTES as usize).enumerate() {
             let sector = offset_bytes / SECTOR_BYTES + n as u64;
