@@ -182,10 +182,9 @@ fn tell(ended: &Ended) {
 
 /// Builds the test programs, and asks cargo where they are.
 fn programs(root: &Path) -> Result<Vec<Program>, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let words = ["test", "--workspace", "--locked", "--no-run"];
     println!("cargo {}", words.join(" "));
-    let output = Command::new(cargo)
+    let output = ci::plain_cargo()
         .args(words)
         .arg("--message-format=json-render-diagnostics")
         .current_dir(root)

@@ -6,7 +6,6 @@
 //!   out.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -132,7 +131,7 @@ impl Tree {
 
 /// The crates of the workspace as cargo sees them.
 fn packages(root: &Path) -> Result<Vec<Package>, String> {
-    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let output = crate::ci::plain_cargo()
         .args([
             "metadata",
             "--offline",

@@ -110,7 +110,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "bench",
         &[
             "block", "daemon", "disks", "engine", "exec", "format", "freebsd", "front", "layout",
-            "md", "nbd", "parity", "runtime", "zfs",
+            "md", "nbd", "parity", "pool", "runtime", "zfs",
         ],
     ),
     // for tests and checks alone; nothing stands on them

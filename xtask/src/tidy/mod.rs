@@ -16,6 +16,7 @@ mod unsafe_rooms;
 mod words;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::tree::Tree;
 
@@ -82,9 +83,32 @@ const EXCEPTIONS: &str = "xtask/exceptions.txt";
 
 /// Everything in the tree that is against a rule and not excepted.
 pub fn findings(tree: &Tree) -> Vec<Finding> {
-    let all = RULES.iter().flat_map(|rule| rule(tree)).collect();
     let exceptions = tree.text(EXCEPTIONS).map_or("", |file| &file.text);
-    without_exceptions(all, exceptions)
+    without_exceptions(side_by_side(tree), exceptions)
+}
+
+/// What all rules find, in their order; a rule reads the tree by itself, so that each processor has one.
+fn side_by_side(tree: &Tree) -> Vec<Finding> {
+    let next = AtomicUsize::new(0);
+    let work = || -> Vec<(usize, Vec<Finding>)> {
+        let mut found = Vec::new();
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(rule) = RULES.get(place) else {
+                return found;
+            };
+            found.push((place, rule(tree)));
+        }
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut all = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+        let ended = workers.into_iter().map(|worker| worker.join());
+        let found = ended.flat_map(|found| found.expect("no rule panics"));
+        found.collect::<Vec<_>>()
+    });
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().flat_map(|(_, found)| found).collect()
 }
 
 /// Checks the repository at `root` and prints what is wrong.
