@@ -178,6 +178,7 @@ fn raid6(layouts: &[&str]) {
 }
 
 #[test]
+#[ignore = "a minute: cargo xtask nightly kernel"]
 fn near_far_and_offset_layouts_of_raid10() {
     let mut arrays = Arrays::default();
     arrays.add("10 --strip 16K --layout n2", &[4; 4], &[0, 2]);

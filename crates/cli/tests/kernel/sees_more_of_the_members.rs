@@ -78,6 +78,7 @@ fn the_kernel_finds_what_is_new_of_the_members_in_agreement() {
 }
 
 #[test]
+#[ignore = "half a minute: cargo xtask nightly kernel"]
 fn the_kernel_finds_an_array_that_uses_less_of_its_members() {
     judged("less", "8M", "4M --force");
 }
