@@ -9,7 +9,7 @@ use super::common::Place;
 use super::common::browser::Browser;
 use super::common::served::done;
 use super::daemon::{Daemon, served, two_sets};
-use super::tls::make_certificates;
+use super::tls::{make_certificate, make_certificates};
 
 /// A token of each role.
 const TOKENS: [(&str, &str); 3] = [
@@ -69,6 +69,24 @@ fn ask(place: &Place, url: &str, words: &[&str]) -> (String, String) {
 fn bearer(role: &str) -> String {
     let (_, secret) = TOKENS.iter().find(|(name, _)| *name == role).unwrap();
     format!("Authorization: Bearer {secret}")
+}
+
+#[test]
+fn a_new_certificate_counts_at_once_and_one_that_cannot_be_used_does_not() {
+    let (place, daemon, port) = with_page("page-renewed");
+    let url = format!("https://localhost:{port}/v1/volumes");
+    let of_role = bearer("view");
+    let by_own = ["-H", of_role.as_str()];
+    let by_other = ["-H", of_role.as_str(), "--cacert", "other/ca-cert.pem"];
+    assert_eq!(ask(&place, &url, &by_own).0, "200");
+    assert_eq!(ask(&place, &url, &by_other).0, "none");
+    let names = "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n";
+    make_certificate(&place, "own", "server", "other", names);
+    assert_eq!(ask(&place, &url, &by_other).0, "200");
+    assert_eq!(ask(&place, &url, &by_own).0, "none");
+    std::fs::write(place.file("own/server-cert.pem"), "no certificate").unwrap();
+    assert_eq!(ask(&place, &url, &by_other).0, "200");
+    drop(daemon);
 }
 
 #[test]

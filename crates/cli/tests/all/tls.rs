@@ -24,7 +24,13 @@ fn make_authority(place: &Place, folder: &str) {
 }
 
 /// `FOLDER/WHO-cert.pem` and `FOLDER/WHO-key.pem`, signed by the authority of `signer`.
-fn make_certificate(place: &Place, folder: &str, who: &str, signer: &str, extensions: &str) {
+pub(super) fn make_certificate(
+    place: &Place,
+    folder: &str,
+    who: &str,
+    signer: &str,
+    extensions: &str,
+) {
     std::fs::write(place.file("extensions"), extensions).unwrap();
     openssl(
         place,
