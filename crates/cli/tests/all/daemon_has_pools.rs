@@ -260,3 +260,56 @@ fn what_cannot_be_served_of_a_pool_is_refused_and_its_pool_stays_free() {
     daemon.end(&place);
     assert_sound(&place);
 }
+
+/// Copies from one to the other: files, or volumes that are served.
+fn copy(place: &Place, from: &str, to: &str) {
+    let run = place.tool("nbdcopy", &format!("--flush {from} {to}"));
+    assert_eq!(run.exit, 0, "{from} to {to}: {}", run.err);
+}
+
+#[test]
+fn arrays_of_each_format_are_copied_into_a_pool_and_back() {
+    let place = pool("daemon-pool-copies");
+    let daemon = Daemon::start(&place, "");
+    done(
+        &place,
+        &format!("serve --write --dataset tank/one {MEMBERS}"),
+    );
+    for (name, make, serve) in [
+        ("nas", "--level 5 --member-size 4M m0 m1 m2 -y", "m0 m1 m2"),
+        (
+            "gm0",
+            "--level 1 --format gmirror --member-size 4M g0 g1 -y",
+            "--write g0 g1",
+        ),
+        (
+            "v",
+            "--level 5 --format gvinum --strip 16k --member-size 2M v0 v1 v2 -y",
+            "--write v0 v1 v2",
+        ),
+    ] {
+        done(&place, &format!("create {name} {make}"));
+        done(&place, &format!("serve {serve}"));
+        let told = place.plexum(&format!("status {name} --json")).objects();
+        let size = told[0]["size_bytes"].as_u64().unwrap() as usize;
+        let data: Vec<u8> = (0..size).map(|n| (n / 512 * 7 + n) as u8).collect();
+        std::fs::write(place.file("data"), &data).unwrap();
+        copy(&place, "data", &uri(&place, name));
+        copy(&place, &uri(&place, name), &uri(&place, "one"));
+        done(&place, &format!("stop {name}"));
+        // And away from the pool again, onto new members.
+        let back = format!("back-{name}");
+        done(
+            &place,
+            &format!("create {back} --level 1 --member-size 16M {name}-x {name}-y -y"),
+        );
+        done(&place, &format!("serve {name}-x {name}-y"));
+        copy(&place, &uri(&place, "one"), &uri(&place, &back));
+        copy(&place, &uri(&place, &back), "back");
+        let there = std::fs::read(place.file("back")).unwrap();
+        assert!(there[..size] == data, "{name}: other bytes came back");
+        done(&place, &format!("stop {back}"));
+    }
+    daemon.end(&place);
+    assert_sound(&place);
+}
