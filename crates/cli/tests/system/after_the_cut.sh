@@ -19,6 +19,9 @@ rounds
 no_md
 # An initramfs with md's hook beside Plexum's: what udev says in it of a member.
 sed -i 's/^MODULES=.*/MODULES=list/' /etc/initramfs-tools/initramfs.conf
+# The kernel came without a package, and so without what says how its initramfs may be packed.
+config=/boot/config-$(uname -r)
+[ -e "$config" ] || printf 'CONFIG_RD_GZIP=y\nCONFIG_RD_ZSTD=y\n' >"$config"
 exits 0 mkinitramfs -o /tmp/initramfs "$(uname -r)"
 exits 0 unmkinitramfs /tmp/initramfs /tmp/tree
 tree=/tmp/tree; [ ! -d $tree/main ] || tree=$tree/main

@@ -16,7 +16,7 @@ const FIRST: &str = include_str!("first.sh");
 /// What was told to be durable is there; a disk is pulled and comes back, under load; md's hook and Plexum's are in one
 /// initramfs.
 const AFTER_THE_CUT: &str = include_str!("after_the_cut.sh");
-/// One disk is missing, and comes late; then the package goes.
+/// One disk is missing, and comes late; one says of itself that it fails; then the package goes.
 const WITHOUT_A_DISK: &str = include_str!("without_a_disk.sh");
 
 /// A machine, between its boots.
