@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::device::Device;
+use plexum_block::wait::join_all;
 use plexum_format::zfs::NewObject;
 use plexum_format::zfs::zap_write::MicroHead;
 
@@ -26,6 +27,8 @@ use crate::tree::{Grown, pointer_to};
 
 /// Blocks of volumes: powers of two in these borders.
 const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 512..=128 << 10;
+/// Blocks of one request that are read side by side.
+const BLOCKS_AT_ONCE: u64 = 64;
 /// Longest name of a data set.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -297,20 +300,32 @@ impl<D: Device> WritablePool<D> {
         offset_bytes: u64,
         length_bytes: usize,
     ) -> Result<Vec<u8>, PoolError> {
-        check_inside(
-            volume,
-            offset_bytes..offset_bytes.saturating_add(length_bytes as u64),
-        )?;
+        let end_bytes = offset_bytes.saturating_add(length_bytes as u64);
+        check_inside(volume, offset_bytes..end_bytes)?;
         let set = self.set_of(volume)?;
         let mut out = Vec::with_capacity(length_bytes);
+        let block_bytes = volume.block_bytes;
+        let (mut next, end) = (offset_bytes / block_bytes, end_bytes.div_ceil(block_bytes));
+        let dnode = set.dnode(&self.source, DATA_OBJECT).await?;
+        let fanout = 1_u64.checked_shl(dnode.fanout_shift()).unwrap_or(u64::MAX);
+        let mut at_once = 1;
         while out.len() < length_bytes {
-            let at = offset_bytes + out.len() as u64;
-            let (id, inside) = (at / volume.block_bytes, (at % volume.block_bytes) as usize);
-            let step = (volume.block_bytes as usize - inside).min(length_bytes - out.len());
-            let block = set.block(DATA_OBJECT, &self.source, id).await?;
-            let part = block.get(inside..inside + step);
-            let short = || PoolError::invalid(&volume.name, format!("its block {id} is too short"));
-            out.extend_from_slice(part.ok_or_else(short)?);
+            // The first one below a block of pointers brings those, and the others find them.
+            let border = (next / fanout + 1) * fanout;
+            let ids = next..end.min(border).min(next + at_once);
+            next = ids.end;
+            at_once = if next == border { 1 } else { BLOCKS_AT_ONCE };
+            let of_id = |id| set.block(DATA_OBJECT, &self.source, id);
+            let blocks = join_all(ids.clone().map(of_id)).await;
+            for (id, block) in ids.zip(blocks) {
+                let start = offset_bytes.saturating_sub(id * block_bytes);
+                let stop = (end_bytes - id * block_bytes).min(block_bytes);
+                let block = block?;
+                let part = block.get(start as usize..stop as usize);
+                let short =
+                    || PoolError::invalid(&volume.name, format!("its block {id} is too short"));
+                out.extend_from_slice(part.ok_or_else(short)?);
+            }
         }
         Ok(out)
     }

@@ -53,6 +53,7 @@ struct State {
 #[derive(Default)]
 struct Reads {
     are_slow: Cell<bool>,
+    count: Cell<usize>,
     under_way: Cell<usize>,
     most: Cell<usize>,
 }
@@ -79,6 +80,11 @@ impl MemoryDisk {
     /// From now on reads take a turn, and are counted.
     pub fn slow_reads(&self) {
         self.reads.are_slow.set(true);
+    }
+
+    /// How many slow reads there were.
+    pub fn slow_reads_count(&self) -> usize {
+        self.reads.count.get()
     }
 
     /// How many slow reads were under way at a time, at most.
@@ -127,6 +133,7 @@ impl Device for MemoryDisk {
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         check_range(&self.info(), offset_bytes, buf.len() as u64)?;
         if self.reads.are_slow.get() {
+            self.reads.count.set(self.reads.count.get() + 1);
             let count = self.reads.under_way.get() + 1;
             self.reads.under_way.set(count);
             self.reads.most.set(self.reads.most.get().max(count));
