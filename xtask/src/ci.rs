@@ -195,22 +195,6 @@ pub fn messages(stdout: &[u8]) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// Cargo, without what cargo has told this program of its own package: build scripts look at that, and what stands on
-/// them would be built again, and once more by whoever calls cargo from a shell.
-pub fn plain_cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    for (name, _) in std::env::vars_os() {
-        let told = ["CARGO_PKG_", "CARGO_MANIFEST_"];
-        if told
-            .iter()
-            .any(|word| name.to_string_lossy().starts_with(word))
-        {
-            command.env_remove(name);
-        }
-    }
-    command
-}
-
 /// Calls cargo in `root`.
 ///
 /// # Errors
@@ -229,7 +213,7 @@ pub fn cargo_with(
     variables: &[(&str, &str)],
 ) -> Result<(), String> {
     println!("cargo {}", arguments.join(" "));
-    let status = plain_cargo()
+    let status = crate::cargo::plain()
         .args(arguments)
         .envs(variables.iter().copied())
         .current_dir(root)

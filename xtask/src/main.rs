@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod beside_md;
+mod cargo;
 mod ci;
 mod flame;
 mod fresh;

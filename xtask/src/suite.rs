@@ -184,7 +184,7 @@ fn tell(ended: &Ended) {
 fn programs(root: &Path) -> Result<Vec<Program>, String> {
     let words = ["test", "--workspace", "--locked", "--no-run"];
     println!("cargo {}", words.join(" "));
-    let output = ci::plain_cargo()
+    let output = crate::cargo::plain()
         .args(words)
         .arg("--message-format=json-render-diagnostics")
         .current_dir(root)

@@ -131,7 +131,7 @@ impl Tree {
 
 /// The crates of the workspace as cargo sees them.
 fn packages(root: &Path) -> Result<Vec<Package>, String> {
-    let output = crate::ci::plain_cargo()
+    let output = crate::cargo::plain()
         .args([
             "metadata",
             "--offline",

@@ -21,15 +21,18 @@ mod line;
 mod load;
 mod log;
 mod machine;
+mod made_pool;
 mod owner;
 mod parity;
 mod pool;
 mod process;
+mod ratios;
 mod row;
 mod served;
 mod setup;
 mod start;
 mod upkeep;
+mod zfs;
 
 pub use bare::serve as serve_bare;
 pub use chart::chart;
@@ -70,7 +73,8 @@ pub type Progress<'a> = dyn FnMut(&Step) + 'a;
 
 /// Groups of the table of goals.
 pub const GROUPS: &[&str] = &[
-    "parity", "engine", "cores", "served", "scrub", "rebuild", "start", "daemon", "log",
+    "parity", "engine", "cores", "served", "scrub", "rebuild", "start", "daemon", "log", "zfs",
+    "ratios",
 ];
 
 /// Groups that show the parts by themselves, beside nobody.
@@ -128,6 +132,8 @@ pub fn run(options: &BenchOptions, progress: &mut Progress<'_>) -> Result<Report
             "start" => start::measure(options, to, progress)?,
             "daemon" => owner::measure(options, to, progress)?,
             "log" => log::measure(to, progress)?,
+            "zfs" => zfs::measure(options, to, progress),
+            "ratios" => ratios::measure(options, to, progress),
             _ => served::measure(options, to, progress)?,
         }
         report.lines.extend(line::lines(group, &samples));

@@ -244,7 +244,7 @@ fn in_time(handle: &Handle, time: Duration) -> Rc<Cell<bool>> {
 }
 
 /// CPU time of the whole process, system time included.
-fn cpu_time() -> Duration {
+pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),

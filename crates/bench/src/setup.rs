@@ -228,6 +228,18 @@ impl Running {
         Self::on(handle, case, devices?).await
     }
 
+    /// Makes the volume of a row of these devices, and starts it.
+    pub async fn start_on(
+        handle: &Handle,
+        case: &Case,
+        devices: Vec<BenchDevice>,
+        device_bytes: u64,
+    ) -> Result<Self, BenchError> {
+        let plan = planned(case, device_bytes)?;
+        let devices = written(case, &plan, devices).await?;
+        Self::on(handle, case, devices).await
+    }
+
     async fn on(
         handle: &Handle,
         case: &Case,
@@ -260,14 +272,27 @@ async fn make(
     case: &Case,
     options: &BenchOptions,
 ) -> Result<Vec<BenchDevice>, BenchError> {
-    let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", case.label));
     let device_bytes = MEMBER_BYTES + (8 << 20);
-    let plan = plan(&new_array(case, device_bytes)).map_err(|error| told(&error))?;
+    let plan = planned(case, device_bytes)?;
     let devices = devices(handle, case, &plan, device_bytes, options)?;
+    written(case, &plan, devices).await
+}
+
+fn planned(case: &Case, device_bytes: u64) -> Result<Plan, BenchError> {
+    plan(&new_array(case, device_bytes))
+        .map_err(|error| BenchError(format!("{}: {error}", case.label)))
+}
+
+/// Devices with the metadata of a plan.
+async fn written(
+    case: &Case,
+    plan: &Plan,
+    devices: Vec<BenchDevice>,
+) -> Result<Vec<BenchDevice>, BenchError> {
     let devices: Vec<Option<BenchDevice>> = devices.into_iter().map(Some).collect();
-    write_new(&plan, &devices, &BufPool::new(1 << 20))
+    write_new(plan, &devices, &BufPool::new(1 << 20))
         .await
-        .map_err(|(_, error)| told(&error))?;
+        .map_err(|(_, error)| BenchError(format!("{}: {error}", case.label)))?;
     Ok(devices.into_iter().flatten().collect())
 }
 

@@ -300,7 +300,11 @@ mod tests {
             let waker = Waker::from(Arc::clone(&woken));
             let mut all = pin!(join_all((0..7).map(client)));
             let mut seen = 0;
-            while all.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            while all
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+            {
                 let now = woken.0.load(Ordering::Relaxed);
                 assert!(now > seen, "seed {seed}: nobody is woken any more");
                 seen = now;

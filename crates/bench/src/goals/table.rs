@@ -47,6 +47,21 @@ const fn parity(metric: &'static str, must: &'static [Rule], aim: &'static [Rule
     goal("parity", metric, "GB/s", Higher, must, aim)
 }
 
+/// What the articles print, as so many times the rate of the array beside it; nothing has to be reached.
+const fn ratio(metric: &'static str, unit: &'static str, aim: &'static [Rule]) -> Goal {
+    goal("ratios", metric, unit, Higher, &[], aim)
+}
+
+/// What a write to a volume of a ZFS pool becomes on the members.
+const fn grows(metric: &'static str, must: &'static [Rule]) -> Goal {
+    goal("zfs", metric, "bytes per byte", Lower, must, &[])
+}
+
+/// A request to a volume of a ZFS pool, as a part of what libzpool needs for it.
+const fn zfs(metric: &'static str, must: &'static [Rule], aim: &'static [Rule]) -> Goal {
+    goal("zfs", metric, "us CPU", Lower, must, aim)
+}
+
 const fn count(metric: &'static str, unit: &'static str, must: &'static [Rule]) -> Goal {
     goal("log", metric, unit, Lower, must, &[])
 }
@@ -416,4 +431,101 @@ pub(crate) const GOALS: &[Goal] = &[
         "x time",
         &[Value(1.0)],
     ),
+    // ZFS pools beside libzpool: a third of its time for writes, a quarter for reads and synchronous writes
+    zfs(
+        "RAID-Z2 of 8: 4K random write",
+        &[Peers(0.33)],
+        &[Peers(0.2)],
+    ),
+    zfs(
+        "RAID-Z2 of 8: 4K random read",
+        &[Peers(0.25)],
+        &[Peers(0.125)],
+    ),
+    zfs(
+        "RAID-Z2 of 8: 4K synchronous write",
+        &[Peers(0.25)],
+        &[Peers(0.1)],
+    ),
+    zfs(
+        "RAID-Z2 of 8: 4K synchronous write, 4 clients",
+        &[Peers(0.25)],
+        &[Peers(0.1)],
+    ),
+    zfs(
+        "4 mirrors of 2: 4K random write",
+        &[Peers(0.33)],
+        &[Peers(0.2)],
+    ),
+    zfs(
+        "4 mirrors of 2: 4K random read",
+        &[Peers(0.25)],
+        &[Peers(0.125)],
+    ),
+    zfs(
+        "4 mirrors of 2: 4K synchronous write",
+        &[Peers(0.25)],
+        &[Peers(0.1)],
+    ),
+    zfs(
+        "4 mirrors of 2: 4K synchronous write, 4 clients",
+        &[Peers(0.25)],
+        &[Peers(0.1)],
+    ),
+    // 1.2 times what the format needs: docs/reference/zfs-write.md 3.3
+    grows("RAID-Z2 of 8: 4K random write", &[Value(3.84)]),
+    grows("RAID-Z2 of 8: 4K synchronous write", &[]),
+    grows("RAID-Z2 of 8: 4K synchronous write, 4 clients", &[]),
+    grows("4 mirrors of 2: 4K random write", &[Value(2.76)]),
+    grows("4 mirrors of 2: 4K synchronous write", &[]),
+    grows("4 mirrors of 2: 4K synchronous write, 4 clients", &[]),
+    // the ratios of the articles: RAID-Z2 beside RAID-6, mirrors beside RAID-10
+    ratio("RAID-6 of 8: 4K random write, depth 32", "kIOPS", &[]),
+    ratio(
+        "RAID-Z2 of 8: 4K random write, depth 32",
+        "kIOPS",
+        &[Own(6.0, "RAID-6 of 8: 4K random write, depth 32")],
+    ),
+    ratio("RAID-6 of 8: 4K random read, depth 32", "kIOPS", &[]),
+    ratio(
+        "RAID-Z2 of 8: 4K random read, depth 32",
+        "kIOPS",
+        &[Own(0.5, "RAID-6 of 8: 4K random read, depth 32")],
+    ),
+    ratio(
+        "RAID-6 of 8: 4K synchronous write, 16 clients",
+        "kIOPS",
+        &[],
+    ),
+    ratio(
+        "RAID-Z2 of 8: 4K synchronous write, 16 clients",
+        "kIOPS",
+        &[Own(12.0, "RAID-6 of 8: 4K synchronous write, 16 clients")],
+    ),
+    ratio("RAID-6 of 8: 1M write, depth 4", "GB/s", &[]),
+    ratio("RAID-Z2 of 8: 1M write, depth 4", "GB/s", &[]),
+    ratio("RAID-6 of 8: 1M read, depth 4", "GB/s", &[]),
+    ratio("RAID-Z2 of 8: 1M read, depth 4", "GB/s", &[]),
+    ratio("RAID-10 of 8: 4K random write, depth 32", "kIOPS", &[]),
+    ratio(
+        "4 mirrors of 2: 4K random write, depth 32",
+        "kIOPS",
+        &[Own(4.0, "RAID-10 of 8: 4K random write, depth 32")],
+    ),
+    ratio("RAID-10 of 8: 4K random read, depth 32", "kIOPS", &[]),
+    ratio("4 mirrors of 2: 4K random read, depth 32", "kIOPS", &[]),
+    ratio(
+        "RAID-10 of 8: 4K synchronous write, 16 clients",
+        "kIOPS",
+        &[],
+    ),
+    ratio(
+        "4 mirrors of 2: 4K synchronous write, 16 clients",
+        "kIOPS",
+        &[Own(12.0, "RAID-10 of 8: 4K synchronous write, 16 clients")],
+    ),
+    ratio("RAID-10 of 8: 1M write, depth 4", "GB/s", &[]),
+    ratio("4 mirrors of 2: 1M write, depth 4", "GB/s", &[]),
+    ratio("RAID-10 of 8: 1M read, depth 4", "GB/s", &[]),
+    ratio("4 mirrors of 2: 1M read, depth 4", "GB/s", &[]),
 ];

@@ -20,6 +20,14 @@ use crate::{BenchError, BenchOptions, Progress};
 /// User data of each array in memory.
 const DATA_BYTES: u64 = 512 << 20;
 
+/// A file whose blocks are all on the disk, and not in the page cache.
+pub(crate) fn fill_past_the_cache(
+    path: &std::path::Path,
+    length_bytes: u64,
+) -> Result<(), BenchError> {
+    direct::fill(path, length_bytes).map(drop)
+}
+
 /// Which of the two groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
