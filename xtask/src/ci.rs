@@ -1,7 +1,6 @@
 //! What CI runs: stages one after another, each with its duration.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Instant;
 
 /// A stage: its name and what to call.

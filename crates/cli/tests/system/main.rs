@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Most that one boot may take, in seconds: three times what it takes on a busy machine.
-const BOOT_S: &str = "900";
+/// Most that one boot may take, in seconds: twice what it takes on a busy machine.
+const BOOT_S: &str = "1800";
 
 /// What every boot finds: how it fails, and what it waits for.
 const FUNCTIONS: &str = include_str!("functions.sh");
