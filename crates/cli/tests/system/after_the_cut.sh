@@ -27,7 +27,11 @@ exits 0 unmkinitramfs /tmp/initramfs /tmp/tree
 tree=/tmp/tree; [ ! -d $tree/main ] || tree=$tree/main
 find $tree -name 64-md-raid-assembly.rules | grep -q . || die "md's rules are not in the initramfs"
 grep -q '^ARRAY <ignore> UUID=' $tree/etc/mdadm/mdadm.conf || die "md's script in the initramfs takes Plexum's set"
-for folder in dev proc sys run; do mkdir -p $tree/$folder; mount --rbind /$folder $tree/$folder; done
+for folder in dev proc sys run; do
+    mkdir -p $tree/$folder
+    # A slave: what is taken away below must stay in the system itself.
+    mount --rbind /$folder $tree/$folder && mount --make-rslave $tree/$folder
+done
 # A new udevadm runs no program in a test: that the rule asks is one thing, what it is told is another.
 there=$(chroot $tree udevadm test --action=add /sys/class/block/$(basename $STAYS) 2>&1)
 grep -q '63-plexum.rules.*udev-claim' <<<"$there" || die "in the initramfs nobody asks whose a member is: $there"
