@@ -306,8 +306,13 @@ impl<D: Device> WritablePool<D> {
         let mut out = Vec::with_capacity(length_bytes);
         let block_bytes = volume.block_bytes;
         let (mut next, end) = (offset_bytes / block_bytes, end_bytes.div_ceil(block_bytes));
-        let dnode = set.dnode(&self.source, DATA_OBJECT).await?;
-        let fanout = 1_u64.checked_shl(dnode.fanout_shift()).unwrap_or(u64::MAX);
+        // One block alone has nobody beside it.
+        let fanout = if end - next > 1 {
+            let dnode = set.dnode(&self.source, DATA_OBJECT).await?;
+            1_u64.checked_shl(dnode.fanout_shift()).unwrap_or(u64::MAX)
+        } else {
+            1
+        };
         let mut at_once = 1;
         while out.len() < length_bytes {
             // The first one below a block of pointers brings those, and the others find them.
