@@ -1,6 +1,7 @@
 //! Who else uses a file: loop devices, swap, processes that have it open for writing, and for a loop device whoever has
 //! locked the file behind it. A block device says so by itself (`O_EXCL`); a file does not.
 
+use std::cell::LazyCell;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ pub fn holders(stat: &Stat) -> Vec<String> {
                 device: stat.st_dev,
                 inode: stat.st_ino,
             };
-            let mut lines = loops_on(Path::new("/sys/block"), file);
+            let mut lines = loops_on(Path::new("/sys/block"), loops_in_use(), file);
             lines.extend(swap_on(file));
             lines
         }
@@ -106,22 +107,45 @@ fn unescaped(text: &str) -> String {
     path
 }
 
-/// Loop devices on the file. The kernel tells a path, which may name another file by now or none: that one is not
-/// meant.
-fn loops_on(blocks: &Path, file: FileNumber) -> Vec<String> {
-    let mounts = Mounts::look();
-    let entries = fs::read_dir(blocks).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| name.starts_with("loop"))
-        .filter(|name| {
-            let behind = backing_file(&blocks.join(name));
-            let behind = behind.filter(|behind| mounts.may_lead(behind, file));
-            behind.and_then(|behind| FileNumber::at(&behind)) == Some(file)
-        })
-        .collect();
+/// Those of the loop devices `names` that are on the file. The kernel tells a path, which may name another file by now
+/// or none: that one is not meant.
+fn loops_on(blocks: &Path, mut names: Vec<String>, file: FileNumber) -> Vec<String> {
+    let mounts = LazyCell::new(Mounts::look); // most machines have no loop device in use
+    names.retain(|name| {
+        let behind = backing_file(&blocks.join(name));
+        let behind = behind.filter(|behind| mounts.may_lead(behind, file));
+        behind.and_then(|behind| FileNumber::at(&behind)) == Some(file)
+    });
     names.sort();
     names.iter().map(|name| describe_loop(name)).collect()
+}
+
+/// Names of the loop devices that have a size. The kernel makes some that nobody uses yet, and each would be asked.
+///
+/// Source: proc(5), `/proc/partitions`: the fourth word of a line is a name; what has no size is not in it.
+fn loops_in_use() -> Vec<String> {
+    let Ok(text) = fs::read_to_string("/proc/partitions") else {
+        return loops_in(Path::new("/sys/block"));
+    };
+    let names = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(3));
+    names
+        .filter(|name| is_loop(name))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn loops_in(blocks: &Path) -> Vec<String> {
+    let entries = fs::read_dir(blocks).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| is_loop(name)).collect()
+}
+
+/// Whether that is a loop device itself, no partition of one.
+fn is_loop(name: &str) -> bool {
+    let number = name.strip_prefix("loop").unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
 }
 
 fn backing_file(folder: &Path) -> Option<PathBuf> {
@@ -251,12 +275,12 @@ mod tests {
         }
         fs::create_dir_all(blocks.join("loop5")).expect("a folder");
         let number = FileNumber::at(&link).expect("a file");
-        let lines = loops_on(&blocks, number);
+        let lines = loops_on(&blocks, loops_in(&blocks), number);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].contains("losetup -d /dev/loop3"), "{lines:?}");
         fs::remove_file(&file).expect("it is there");
         fs::write(&file, "y").expect("another file of that name");
-        assert!(loops_on(&blocks, number).is_empty());
+        assert!(loops_on(&blocks, loops_in(&blocks), number).is_empty());
     }
 
     #[test]
