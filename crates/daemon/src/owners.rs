@@ -13,8 +13,9 @@ use std::path::Path;
 
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
+use plexum_block::wait::join_all;
 use plexum_format::md::{MdVersion, level_name};
-use plexum_format::partition::{Partition, look_at, within};
+use plexum_format::partition::{Partition, TABLE_BYTES, look_at, within};
 use plexum_format::zfs::label::{PoolState, roots};
 use plexum_format::{Container, Detection, Found, SECTOR_BYTES, detect};
 
@@ -356,36 +357,69 @@ fn size_of(word: &str) -> Option<u64> {
     }
 }
 
-/// Looks at an open member of any kind: whatever the survey asks for is read, and it is made anew with that.
+/// What was read of a member, by where it begins; none of what could not be read.
+#[derive(Default)]
+struct Known(Vec<(Range<u64>, Option<Vec<u8>>)>);
+
+impl Known {
+    /// Reads those ranges at once.
+    async fn read(&mut self, device: &AnyDevice, pool: &BufPool, ranges: Vec<Range<u64>>) {
+        let read = ranges.iter().map(|range| {
+            let length_bytes = range.end - range.start;
+            read_unaligned(device, pool, range.start, length_bytes)
+        });
+        let bytes = join_all(read).await.into_iter().map(Result::ok);
+        self.0.extend(ranges.into_iter().zip(bytes));
+    }
+
+    /// The bytes of a range; none when nobody has read it yet.
+    fn find(&self, range: &Range<u64>) -> Option<std::io::Result<&[u8]>> {
+        let covers = |known: &&(Range<u64>, Option<Vec<u8>>)| {
+            known.0.start <= range.start && range.end <= known.0.end
+        };
+        let covering = self.0.iter().filter(covers);
+        // What could not be read as a part of more may be read alone.
+        let mut covering = covering.filter(|(known, bytes)| bytes.is_some() || known == range);
+        let (known, bytes) = covering.next()?;
+        let from = (range.start - known.start) as usize;
+        let to = (range.end - known.start) as usize;
+        let part = bytes.as_deref().map(|bytes| &bytes[from..to]);
+        Some(part.ok_or_else(|| std::io::ErrorKind::Other.into()))
+    }
+}
+
+/// Bytes at the end of a member where most formats keep what is theirs.
+const TAIL_BYTES: u64 = 8192;
+
+/// Looks at an open member of any kind: both ends are read at once, then whatever else the survey asks for, and it is
+/// made anew with that.
 async fn survey_on(device: &AnyDevice, pool: &BufPool) -> Survey {
-    let mut known: Vec<(u64, usize, Option<Vec<u8>>)> = Vec::new();
+    let size_bytes = device.info().size_bytes;
+    let mut known = Known::default();
+    let mut wanted = vec![
+        0..TABLE_BYTES.min(size_bytes),
+        size_bytes.saturating_sub(TAIL_BYTES)..size_bytes,
+    ];
+    wanted.retain(|end| !end.is_empty());
     loop {
-        let mut wanted: Vec<(u64, usize)> = Vec::new();
+        known.read(device, pool, wanted).await;
+        let mut lacking: Vec<Range<u64>> = Vec::new();
         let mut read = |offset: u64, buffer: &mut [u8]| -> std::io::Result<()> {
-            let length = buffer.len();
-            let seen = known
-                .iter()
-                .find(|(at, bytes, _)| (*at, *bytes) == (offset, length));
-            match seen {
-                Some((_, _, Some(bytes))) => buffer.copy_from_slice(bytes),
-                Some(_) => return Err(std::io::ErrorKind::Other.into()),
-                None => {
-                    wanted.push((offset, length));
-                    return Err(std::io::ErrorKind::WouldBlock.into());
-                }
-            }
+            let range = offset..offset.saturating_add(buffer.len() as u64);
+            let Some(bytes) = known.find(&range) else {
+                lacking.push(range);
+                return Err(std::io::ErrorKind::WouldBlock.into());
+            };
+            buffer.copy_from_slice(bytes?);
             Ok(())
         };
-        let survey = survey_with(device.info().size_bytes, &mut read);
-        if wanted.is_empty() {
+        let survey = survey_with(size_bytes, &mut read);
+        if lacking.is_empty() {
             return survey;
         }
-        wanted.sort_unstable();
-        wanted.dedup();
-        for (offset, length) in wanted {
-            let bytes = read_unaligned(device, pool, offset, length as u64).await;
-            known.push((offset, length, bytes.ok()));
-        }
+        lacking.sort_unstable_by_key(|range| (range.start, range.end));
+        lacking.dedup();
+        wanted = lacking;
     }
 }
 

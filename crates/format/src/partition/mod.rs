@@ -19,8 +19,9 @@ use crate::detect::ReadAt;
 
 /// Most partitions that are looked at.
 pub const PARTITIONS_MAX: usize = 128;
-/// Bytes from the start of a disk that are looked at first: both tables for sectors of 512 and of 4096 bytes.
-pub const TABLE_BYTES: u64 = 64 << 10;
+/// Bytes from the start of a disk that are looked at first: the headers of both tables, for sectors of 512 and of 4096
+/// bytes.
+pub const TABLE_BYTES: u64 = 8 << 10;
 /// Most pieces of a disk that are looked at: a chain of logical partitions, a label in each.
 const PIECES_MAX: usize = 4 * PARTITIONS_MAX;
 const SECTOR: usize = 512;
