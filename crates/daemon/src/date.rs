@@ -1,5 +1,18 @@
 //! Points in time as people read them.
 
+use jiff::tz::TimeZone;
+
+/// The rules of local time, as the machine has them now.
+///
+/// They are read from the file that says them, without its name: to know that, hundreds of folders of the database of
+/// time zones would be listed, while volumes wait to be served.
+pub(crate) fn local_zone() -> TimeZone {
+    let rules = || TimeZone::tzif("local", &std::fs::read("/etc/localtime").ok()?).ok();
+    let is_named = std::env::var_os("TZ").is_some();
+    let here = (!is_named).then(rules).flatten();
+    here.unwrap_or_else(TimeZone::system)
+}
+
 /// Date and time in UTC, `2026-11-20 14:03`, from seconds since 1970.
 ///
 /// Civil date from days: the era-of-400-years arithmetic, exact for all of u32 years.

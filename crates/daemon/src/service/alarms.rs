@@ -40,6 +40,7 @@ use serde_json::Value;
 
 use super::pools::key_of_pool;
 use crate::dataset::PoolServed;
+use crate::date::local_zone;
 use crate::disk::disk_facts;
 use crate::host::Hosted;
 use crate::memory::{Keeper, Kept, StateDir};
@@ -134,7 +135,7 @@ impl Alarms {
             config,
             misconfigured,
             host: host_name(),
-            zone: TimeZone::system(),
+            zone: local_zone(),
             not_kept: RefCell::new(keeper.is_none().then(|| not_kept_at_all(dir))),
             keeper,
             has_news: Cell::new(true),

@@ -21,6 +21,7 @@ use plexum_schedule::{Decision, Looked, RoundEnd, ScrubConfig, State, VolumeFact
 
 use super::Service;
 use crate::control::event::words_of;
+use crate::date::local_zone;
 use crate::host::{Host, Hosted};
 use crate::memory::{Kept, Key};
 use crate::volume::ops::check_scrub;
@@ -57,7 +58,7 @@ impl Scrubs {
         Self {
             host: Rc::clone(host),
             config,
-            zone: TimeZone::system(),
+            zone: local_zone(),
             watched: RefCell::default(),
         }
     }

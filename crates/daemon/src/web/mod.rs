@@ -33,6 +33,7 @@ use crate::control::alarm_request::{Acknowledge, AlarmRequest};
 use crate::control::asked::{Asked, change};
 use crate::control::reach::{Reach, answer_of, refuse, respond};
 use crate::control::request::{Action, Answer, Request};
+use crate::date::local_zone;
 use crate::disk::{DiskSettings, find_disks};
 use crate::problem::{Code, Problem};
 use crate::volume::status::VolumeStatus;
@@ -48,7 +49,7 @@ pub(crate) async fn show(
     Have(reach): Have<Reach>,
     Extension(caller): Extension<Caller>,
 ) -> Response {
-    let zone = TimeZone::system();
+    let zone = local_zone();
     if caller.role.is_none() {
         return HtmlAnswer(view::document(None, &caller, &zone)).into_response();
     }
@@ -121,7 +122,7 @@ pub(crate) async fn live(
     let given = Given {
         reach,
         caller,
-        zone: TimeZone::system(),
+        zone: local_zone(),
         parts: BTreeMap::new(),
     };
     let stream = futures_util::stream::unfold((given, stop), |(mut given, mut stop)| async move {

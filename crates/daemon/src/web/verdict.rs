@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 
 use super::state::State;
 use super::words::{seconds, time_of_day};
+use crate::date::local_zone;
 use crate::volume::meaning::meaning;
 use crate::volume::status::{JobKind, JobStatus, Verdict, VolumeStatus};
 
@@ -75,19 +76,19 @@ pub fn badness(status: &VolumeStatus) -> Badness {
 /// The first line, with times by the clock of this machine.
 #[must_use]
 pub fn headline_here(state: &State) -> Headline {
-    headline(state, &TimeZone::system())
+    headline(state, &local_zone())
 }
 
 /// When a job ends, by the clock of this machine; none while nobody knows.
 #[must_use]
 pub fn ends_here(job: &JobStatus, now_s: u64) -> Option<String> {
-    ends(job, now_s, &TimeZone::system())
+    ends(job, now_s, &local_zone())
 }
 
 /// A time of day by the clock of this machine.
 #[must_use]
 pub fn clock_here(time_s: u64) -> String {
-    time_of_day(time_s, &TimeZone::system())
+    time_of_day(time_s, &local_zone())
 }
 
 /// The first line.
