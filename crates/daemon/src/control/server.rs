@@ -197,6 +197,7 @@ fn run(mut orders: mpsc::UnboundedReceiver<Order>, reach: Reach) {
     };
     runtime.block_on(async move {
         let mut stop = reach.stop.clone();
+        let app = table::router(reach.clone()).layer(from_fn(network::by_socket));
         let listening = async {
             let mut acceptors: BTreeMap<PathBuf, AbortHandle> = BTreeMap::new();
             while let Some(order) = orders.recv().await {
@@ -215,8 +216,7 @@ fn run(mut orders: mpsc::UnboundedReceiver<Order>, reach: Reach) {
                 let before = match listener {
                     Some(listener) => {
                         let access = Arc::clone(&reach.access);
-                        let app = table::router(reach.clone()).layer(from_fn(network::by_socket));
-                        let accepting = connections::serve(Users { listener, access }, app);
+                        let accepting = connections::serve(Users { listener, access }, app.clone());
                         let accepting = tokio::spawn(accepting);
                         acceptors.insert(path, accepting.abort_handle())
                     }
