@@ -36,6 +36,7 @@ use plexum_block::clock::{Clock, Moment};
 use plexum_block::wait::Mutex;
 use plexum_runtime::Runtime;
 use plexum_runtime::mailbox::{Mailbox, mailbox};
+use plexum_runtime::process::let_go_of_code;
 use plexum_runtime::signals::StopSignals;
 use plexum_schedule::ScrubConfig;
 use serde_json::{Value, json};
@@ -69,6 +70,9 @@ pub use waiting::Waiting;
 
 /// How often it is looked who waits and who has returned.
 const LOOK_EVERY_S: u64 = 2;
+
+/// Seconds after which a start is over, with what it leaves to be done.
+const REST_AFTER_S: u64 = 2;
 
 /// How often it is looked whether a member answers that somebody wants to be served: a disk may be asleep.
 const LOOKS_MAX: usize = 10;
@@ -201,7 +205,8 @@ pub fn run(
             let hearing = pin!(Rc::clone(&service).hear(inbox));
             let looking = pin!(Rc::clone(&service).look_again(devices));
             let scrubbing = pin!(Scrubs::run(&service, request.scrub));
-            let working = pin!(select(looking, scrubbing));
+            let resting = pin!(Rc::clone(&service).come_to_rest());
+            let working = pin!(select(looking, select(scrubbing, resting)));
             runtime.block_on(select(hearing, select(working, judging)));
         }
         (told, notifier)
@@ -251,6 +256,13 @@ impl Service {
             is_ending: Cell::new(false),
             looker: Looker::default(),
         })
+    }
+
+    /// Lets go of what was needed for the start.
+    async fn come_to_rest(self: Rc<Self>) {
+        self.tick.after(REST_AFTER_S).await;
+        let_go_of_code();
+        std::future::pending().await
     }
 
     /// Answers what comes, until the end.

@@ -1,6 +1,7 @@
 //! Calls of the kernel that have no safe form: locks of an open file description, advice for memory, the groups of who
 //! is at the other end of a socket.
 
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
@@ -22,6 +23,18 @@ pub fn large_pages(memory: &mut [u8]) {
         )
     };
     let _ = advised; // a kernel without large pages, or memory that is not a page's: it serves as well, only slower
+}
+
+/// Takes pages of code out of this process; each is found again in its file when it is run.
+///
+/// # Errors
+/// What the kernel answers: before Linux 5.18 memory that is locked stays.
+pub(crate) fn drop_code(code: &Range<usize>) -> Result<(), Errno> {
+    let start = std::ptr::without_provenance_mut(code.start);
+    // SAFETY: `process::code_of` gives ranges of executable mappings of files that are not writable and in which no
+    // page was ever changed for this process alone. The kernel makes each of their pages anew from the file, with the
+    // same bytes.
+    unsafe { rustix::mm::madvise(start, code.len(), Advice::LinuxDontneedLocked) }
 }
 
 /// A lock of the open file description.
