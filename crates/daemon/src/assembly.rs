@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use plexum_block::buf::BufPool;
 use plexum_block::device::IoError;
+use plexum_block::wait::join_all;
 use plexum_engine::balance::Policy;
 use plexum_engine::volume::{Volume, VolumeOptions};
 use plexum_format::Problem as FormatProblem;
@@ -448,36 +449,49 @@ async fn open_members(
     access: &OpenOptions,
     notes: &mut Vec<String>,
 ) -> Result<Vec<(String, RealDevice)>, Problem> {
+    // All at once: of disks that sleep, each takes seconds to answer.
+    let given = request.members.iter();
+    let given = given.filter(|word| MemberWord::parse(word) != MemberWord::Missing);
+    let opened = join_all(given.map(|word| open_member(handle, pool, request, access, word)));
     let mut devices = Vec::new();
     let mut damaged = None;
-    for word in &request.members {
-        let parsed = MemberWord::parse(word);
-        if parsed == MemberWord::Missing {
-            continue;
-        }
-        let device = AnyDevice::open(handle, &parsed, access)
-            .await
-            .map_err(or_read_only)?;
-        if !request.planned.is_empty() {
-            devices.push((shown(&parsed), device));
-            continue; // what is on it does not count
-        }
-        owners::check(&device, pool, word, request.choice).await?;
-        let version = request.choice.version();
-        match examine_as(&device, pool, devices.len(), word, version).await {
-            Ok(_) => devices.push((shown(&parsed), device)),
-            Err(OpenError::Format { error, .. }) => {
-                let problem = of_format(&error, word);
+    for opened in opened.await {
+        match opened? {
+            Ok(device) => devices.push(device),
+            Err(problem) => {
                 notes.push(format!("{}; it is left out", problem.message));
                 damaged.get_or_insert(problem);
             }
-            Err(error) => return Err(of_open(error, |_| word.clone())),
         }
     }
     if let (true, Some(problem)) = (devices.is_empty(), damaged) {
         return Err(problem);
     }
     Ok(devices)
+}
+
+/// Opens one of them. In the result: the problem of one whose metadata are damaged.
+async fn open_member(
+    handle: &Handle,
+    pool: &BufPool,
+    request: &AssembleRequest,
+    access: &OpenOptions,
+    word: &str,
+) -> Result<Result<(String, RealDevice), Problem>, Problem> {
+    let parsed = MemberWord::parse(word);
+    let device = AnyDevice::open(handle, &parsed, access)
+        .await
+        .map_err(or_read_only)?;
+    let opened = (shown(&parsed), device);
+    if !request.planned.is_empty() {
+        return Ok(Ok(opened)); // what is on it does not count
+    }
+    owners::check(&opened.1, pool, word, request.choice).await?;
+    match examine_as(&opened.1, pool, 0, word, request.choice.version()).await {
+        Ok(_) => Ok(Ok(opened)),
+        Err(OpenError::Format { error, .. }) => Ok(Err(of_format(&error, word))),
+        Err(error) => Err(of_open(error, |_| word.to_owned())),
+    }
 }
 
 /// Members that cannot be written can be read.

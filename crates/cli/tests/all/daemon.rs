@@ -1,6 +1,7 @@
 //! The daemon owns volumes: they come and go at run time, and are there again after its end, however it came.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
@@ -213,6 +214,44 @@ fn a_volume_that_lacks_a_member_waits_and_keeps_no_other_from_being_served() {
     done(&place, "stop vault");
     let stopped = vec![("vault".to_owned(), "stopped".to_owned())];
     assert_eq!(names(&place), (vec!["nas".to_owned()], stopped));
+}
+
+#[test]
+fn a_member_that_lets_a_start_wait_keeps_no_other_volume_waiting() {
+    let place = two_sets("daemon-at-once");
+    done(&place, "create far --level 1 --member-size 16M f g -y");
+    let daemon = Daemon::start(&place, "");
+    for members in ["a b", "c d e", "f g"] {
+        done(&place, &format!("serve {members}"));
+    }
+    daemon.end(&place);
+    // One member of `far` is at a server now that takes connections and says nothing.
+    let mute = UnixListener::bind(place.file("mute")).unwrap();
+    let uri = format!(
+        "nbd+unix:///g?socket={}",
+        place.file("mute").to_str().unwrap()
+    );
+    for kept in std::fs::read_dir(place.file("state/plexum/volumes")).unwrap() {
+        let path = kept.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let here = format!("\"{}\"", place.file("g").to_str().unwrap());
+        std::fs::write(&path, text.replace(&here, &format!("\"{uri}\""))).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let start = scope.spawn(|| Daemon::start(&place, ""));
+        let asked = mute.accept().unwrap();
+        for volume in ["nas", "vault"] {
+            let socket = place.file(&format!("plexum/{volume}.nbd"));
+            wait_until(&place, "the others are served", || {
+                place.tool("true", ""); // it takes its time
+                UnixStream::connect(&socket).is_ok()
+            });
+        }
+        assert!(!start.is_finished(), "`far` is still being tried");
+        drop((asked, mute));
+        let _daemon = start.join().unwrap();
+        assert_eq!(served(&place), ["nas", "vault"]);
+    });
 }
 
 #[test]

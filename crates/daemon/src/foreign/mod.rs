@@ -10,6 +10,7 @@ mod halves;
 pub mod offline;
 
 use plexum_block::buf::BufPool;
+use plexum_block::wait::join_all;
 use plexum_engine::balance::Policy;
 use plexum_engine::detect::detect_on;
 use plexum_engine::volume::VolumeOptions;
@@ -222,25 +223,32 @@ async fn open_members(
     access: &OpenOptions,
     notes: &mut Vec<String>,
 ) -> Result<Opened, Problem> {
-    let mut devices: Opened = Vec::new();
-    let mut damage = None;
-    for word in &request.members {
+    // All at once: of disks that sleep, each takes seconds to answer.
+    let given = request.members.iter();
+    let given = given.filter(|word| MemberWord::parse(word) != MemberWord::Missing);
+    let opened = join_all(given.map(async |word: &String| {
         let parsed = MemberWord::parse(word);
-        if parsed == MemberWord::Missing {
-            continue;
-        }
         let device = AnyDevice::open(handle, &parsed, access).await?;
         owners::check(&device, pool, word, request.choice).await?;
         let detection = detect_on(&device, pool)
             .await
             .map_err(|error| problem_of_io(error, "reading its metadata", word))?;
-        if let Some(Found::DamagedLabel { error }) = detection.best() {
-            let problem = of_format(error, word);
-            notes.push(format!("{}; it is left out", problem.message));
-            damage.get_or_insert(problem);
-            continue;
+        let damage = match detection.best() {
+            Some(Found::DamagedLabel { error }) => Some(of_format(error, word)),
+            _ => None,
+        };
+        Ok::<_, Problem>((crate::assembly::shown(&parsed), device, damage))
+    }));
+    let mut devices: Opened = Vec::new();
+    let mut damage = None;
+    for opened in opened.await {
+        match opened? {
+            (name, device, None) => devices.push((name, device)),
+            (.., Some(problem)) => {
+                notes.push(format!("{}; it is left out", problem.message));
+                damage.get_or_insert(problem);
+            }
         }
-        devices.push((crate::assembly::shown(&parsed), device));
     }
     if let (true, Some(problem)) = (devices.is_empty(), damage) {
         return Err(problem);

@@ -3,10 +3,11 @@
 //!
 //! Invariants:
 //! - the engine's thread opens, reads and asks for nothing here;
-//! - what has not answered is not asked again until it has: there is a thread for each at most;
+//! - what has not answered is not asked again until it has: there is a thread for each at most; while none answers, one
+//!   more thread goes on with the others;
 //! - a disk is read once, when it comes or changes, so that one that sleeps is left asleep; nothing is written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -18,7 +19,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use plexum_block::clock::Clock;
 use plexum_block::wait::join_all;
-use plexum_exec::mailbox::{Sender, reply};
+use plexum_exec::mailbox::{self, Reply, Sender, reply};
 use plexum_runtime::Handle;
 use plexum_runtime::uevent::{Action, Heard, Listener};
 
@@ -31,6 +32,10 @@ use crate::open::MemberWord;
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// Threads that look at the same time, those that hang included.
 const THREADS_MAX: usize = 256;
+/// Threads that begin a look. Most of what is asked answers within a fraction of what it takes to start one.
+const THREADS_AT_ONCE: usize = 2;
+/// After so long there is one more, while something has not been asked yet.
+const PATIENCE: Duration = Duration::from_millis(5);
 /// Files of one folder that are looked at: a folder of members has fewer.
 const FILES_MAX: usize = 1000;
 /// Marks that are remembered; all are read anew when there are more.
@@ -68,6 +73,11 @@ pub(super) enum Reach {
 
 /// What the marks of something were when it was as `stamp` says.
 type Remembered = BTreeMap<Identity, (Stamp, Marks)>;
+
+/// What is still to be asked, and who waits for each answer.
+type Questions = Arc<Mutex<VecDeque<(Target, Reply<Option<Answer>>)>>>;
+/// Where one of them is answered.
+type Answered = mailbox::Answer<Option<Answer>>;
 
 /// Equal while nothing has changed: of a file its size and times, of a disk its size, the kernel's count of disks that
 /// it came as, and how often it was told that it has changed.
@@ -153,12 +163,32 @@ impl Looker {
         view: &mut View,
     ) -> Vec<String> {
         let mut unread = Vec::new();
-        let answers = join_all(
-            targets
-                .into_iter()
-                .map(|target| self.ask_one(handle, target)),
-        );
-        for answer in answers.await.into_iter().flatten() {
+        let (questions, answers) = self.questions(targets);
+        let clock = handle.clock();
+        let answers = join_all(answers.into_iter().map(async |answer| {
+            match select(pin!(answer), pin!(clock.sleep(ANSWER_WAIT))).await {
+                Either::Left((seen, _)) => seen.unwrap_or(None),
+                Either::Right(_) => None,
+            }
+        }));
+        let asking = async {
+            for _ in 0..THREADS_AT_ONCE {
+                self.start(&questions);
+            }
+            while !lock(&questions).is_empty() {
+                clock.sleep(PATIENCE).await;
+                self.start(&questions);
+            }
+            std::future::pending().await
+        };
+        let answers = match select(pin!(answers), pin!(asking)).await {
+            Either::Left((answers, _)) => answers,
+            Either::Right((never, _)) => never,
+        };
+        for (target, _) in lock(&questions).drain(..) {
+            lock(&self.common.asked).remove(&target); // no thread has come to it
+        }
+        for answer in answers.into_iter().flatten() {
             match answer {
                 Answer::Sight(word, sight) => {
                     view.words.insert(word, sight);
@@ -173,33 +203,39 @@ impl Looker {
         unread
     }
 
-    /// None while it does not answer.
-    async fn ask_one(&self, handle: &Handle, target: Target) -> Option<Answer> {
-        {
-            let mut asked = lock(&self.common.asked);
-            if asked.len() >= THREADS_MAX || !asked.insert(target.clone()) {
-                return None;
+    /// Those that are not asked already, and where each is answered.
+    fn questions(&self, targets: BTreeSet<Target>) -> (Questions, Vec<Answered>) {
+        let mut asked = lock(&self.common.asked);
+        let mut questions = VecDeque::new();
+        let mut answers = Vec::new();
+        for target in targets {
+            if asked.len() < THREADS_MAX && asked.insert(target.clone()) {
+                let (told, answer) = reply();
+                questions.push_back((target, told));
+                answers.push(answer);
             }
         }
-        let (told, answer) = reply();
-        let common = Arc::clone(&self.common);
+        (Arc::new(Mutex::new(questions)), answers)
+    }
+
+    /// One more thread, which answers questions until there are none. Without it, those that run do.
+    fn start(&self, questions: &Questions) {
+        if lock(questions).is_empty() {
+            return;
+        }
+        let (common, questions) = (Arc::clone(&self.common), Arc::clone(questions));
         let thread = std::thread::Builder::new().name("look".into());
-        let asked = target.clone();
-        let started = thread.spawn(move || {
-            let seen = common.see(&asked);
-            lock(&common.asked).remove(&asked);
-            told.send(seen);
+        let _ = thread.spawn(move || {
+            loop {
+                let next = lock(&questions).pop_front();
+                let Some((target, told)) = next else {
+                    return;
+                };
+                let seen = common.see(&target);
+                lock(&common.asked).remove(&target);
+                told.send(seen);
+            }
         });
-        if started.is_err() {
-            lock(&self.common.asked).remove(&target);
-            return None;
-        }
-        let clock = handle.clock();
-        let (answer, limit) = (pin!(answer), pin!(clock.sleep(ANSWER_WAIT)));
-        match select(answer, limit).await {
-            Either::Left((seen, _)) => seen.unwrap_or(None),
-            Either::Right(_) => None,
-        }
     }
 }
 

@@ -6,11 +6,13 @@
 //! - a volume starts without members only as far as its policy says, and never with those alone that missed writes
 //!   while the others of them are away, unless the policy is to start always.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::select;
+use futures_util::stream::{self, StreamExt};
 use plexum_block::clock::Clock;
 use plexum_engine::state::FailCause;
 use plexum_md::assemble::StaleUse;
@@ -32,6 +34,9 @@ use crate::problem::{Code, Problem};
 use crate::volume::ops::act;
 use crate::volume::status::{MemberState, VolumeStatus};
 
+/// Volumes that are opened at once: each takes some buffers for each of its members.
+const STARTS_MAX: usize = 16;
+
 /// A volume that is to be tried, and how far it may go.
 struct Trial {
     open: OpenRequest,
@@ -49,13 +54,39 @@ impl Service {
             return;
         }
         let view = self.look_for(&awaited).await;
-        for key in awaited {
-            if self.is_ending.get() {
-                return;
+        let (apart, others) = self.apart(awaited);
+        let _turn = self.turn.lock().await;
+        let attempt = async |key: Key| {
+            if !self.is_ending.get() {
+                // Why not is in the entry.
+                let _ = self.try_in_turn(&key, Insist::WhenItHasWaited, &view).await;
             }
-            // Why not is in the entry.
-            let _ = self.try_one(&key, Insist::WhenItHasWaited, &view).await;
+        };
+        // At once: a volume whose disk is slow keeps no other one waiting.
+        let tried = stream::iter(apart).for_each_concurrent(STARTS_MAX, attempt);
+        tried.await;
+        for key in others {
+            attempt(key).await;
         }
+    }
+
+    /// Those that have no member with another one in common, and are not of pools; then the others: drives of Vinum are
+    /// opened once for all that is on them, and so are pools.
+    fn apart(&self, awaited: Vec<Key>) -> (Vec<Key>, Vec<Key>) {
+        let entries = self.entries.borrow();
+        let members = |key: &Key| {
+            let entry = entries.get(key);
+            entry.map_or_else(Vec::new, |entry| entry.expected.members())
+        };
+        let mut uses: BTreeMap<String, usize> = BTreeMap::new();
+        for member in awaited.iter().flat_map(members) {
+            *uses.entry(member).or_default() += 1;
+        }
+        awaited.into_iter().partition(|key| {
+            let entry = entries.get(key);
+            let is_of_pool = entry.is_some_and(|entry| !entry.expected.open.datasets.is_empty());
+            !is_of_pool && members(key).iter().all(|member| uses[member] == 1)
+        })
     }
 
     /// Looks where members of these volumes are: at their paths, and elsewhere where one of them is not there.
@@ -220,6 +251,11 @@ impl Service {
         view: &View,
     ) -> Result<(), Problem> {
         let _turn = self.turn.lock().await;
+        self.try_in_turn(key, insist, view).await
+    }
+
+    /// The same by whoever has the turn.
+    async fn try_in_turn(&self, key: &Key, insist: Insist, view: &View) -> Result<(), Problem> {
         if !self.is_awaited(key) {
             return Ok(()); // it was stopped, forgotten or served meanwhile
         }
