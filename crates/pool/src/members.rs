@@ -143,7 +143,8 @@ impl<D: Device> WritablePool<D> {
         Ok(())
     }
 
-    /// Lets a member be written again that is offline. What it missed it still has to be given.
+    /// Lets a member be written again that is offline. What it missed it still has to be given by a
+    /// [`walk`](Self::walk); one that is on its way has to begin again.
     ///
     /// # Errors
     /// `Refused` when there is none of that name, or it is missing.
@@ -156,9 +157,15 @@ impl<D: Device> WritablePool<D> {
                 "{member} is missing: give it with the others"
             )));
         }
-        *leaf.out.borrow_mut() = None;
-        let missed = self.missed.get(&leaf.guid).cloned().unwrap_or_default();
-        leaf.missed.set(missed.txgs.iter().collect());
+        let (guid, out_since) = (leaf.guid, leaf.out_since.get());
+        if leaf.out.take().is_some() {
+            // Blocks of the transaction group that is open may have been written without it.
+            let missed = self.missed.entry(guid).or_default();
+            missed.add(out_since..self.txg + 2);
+            let txgs = missed.txgs.iter().collect();
+            self.leaf(place).missed.set(txgs);
+            self.end_hold();
+        }
         self.set_offline(place, 0)?;
         self.commit(wall_s).await
     }

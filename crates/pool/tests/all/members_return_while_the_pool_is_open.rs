@@ -143,47 +143,80 @@ fn a_member_that_fails_at_any_time_returns_and_is_relied_on_when_it_has_everythi
     }
 }
 
+/// How a member is there again.
+#[derive(Clone, Copy, Debug)]
+enum Return {
+    /// It was missing, and is found.
+    Found,
+    /// It was taken offline.
+    Online,
+}
+
 /// A member returns while another is given what it missed: nobody is said to have what he has not.
+async fn return_during_a_walk(how: Return) {
+    let mut rng = Rng::new(11);
+    let (disks, mut now) = world(&[(GroupKind::RaidZ(2), 4)], 4096, &mut rng).await;
+    let (mut pool, volume) = match how {
+        Return::Found => open_without(&disks[2..]).await,
+        Return::Online => open(&disks).await,
+    };
+    pool.begin(4).await.unwrap();
+    let names: Vec<String> = pool.members().into_iter().map(|one| one.name).collect();
+    if matches!(how, Return::Online) {
+        pool.offline(&names[0], 4).await.unwrap();
+        pool.offline(&names[1], 4).await.unwrap();
+    }
+    write(&mut pool, &volume, &mut now, &mut rng, 30).await;
+    pool.commit(5).await.unwrap();
+    match how {
+        Return::Found => {
+            let first = found(&disks[0], "first").await;
+            pool.take_back(&first, None, 6).await.unwrap();
+        }
+        Return::Online => pool.online(&names[0], 6).await.unwrap(),
+    }
+    let live = LivePool::new(pool, SimClock::new(), 64 << 20);
+    let second = found(&disks[1], "second").await;
+    let mut walks = pin!(live.make_good());
+    let mut context = Context::from_waker(Waker::noop());
+    let mut polls = 0;
+    while polls < 3 {
+        assert!(walks.as_mut().poll(&mut context).is_pending());
+        polls += 1;
+    }
+    // The walk lets others in between two of its steps.
+    let mut returns = pin!(async {
+        match how {
+            Return::Found => live.take_back(&second, None).await,
+            Return::Online => {
+                live.change(async |pool| pool.online(&names[1], 7).await)
+                    .await
+            }
+        }
+    });
+    let mut has_returned = false;
+    loop {
+        if !has_returned && let Poll::Ready(result) = returns.as_mut().poll(&mut context) {
+            result.unwrap();
+            has_returned = true;
+        }
+        if let Poll::Ready(result) = walks.as_mut().poll(&mut context) {
+            assert_eq!(result.unwrap().unwrap().lost, Vec::<String>::new());
+            break;
+        }
+    }
+    assert!(has_returned, "{how:?}");
+    live.export().await.unwrap();
+    assert!(live.members().iter().all(|one| one.missed_groups == 0));
+    let (pool, volume) = open_without(&disks[..2]).await;
+    let read = pool.read(&volume, 0, VOLUME_BYTES).await.unwrap();
+    assert!(read == now, "{how:?}");
+}
+
 #[test]
 fn a_member_that_returns_during_a_walk_is_no_part_of_what_that_walk_has_given() {
-    let mut rng = Rng::new(11);
-    block_on(async {
-        let (disks, mut now) = world(&[(GroupKind::RaidZ(2), 4)], 4096, &mut rng).await;
-        let there: Vec<MemoryDisk> = disks[2..].to_vec();
-        let (mut pool, volume) = open_without(&there).await;
-        pool.begin(4).await.unwrap();
-        write(&mut pool, &volume, &mut now, &mut rng, 30).await;
-        pool.commit(5).await.unwrap();
-        let first = found(&disks[0], "first").await;
-        pool.take_back(&first, None, 6).await.unwrap();
-        let live = LivePool::new(pool, SimClock::new(), 64 << 20);
-        let second = found(&disks[1], "second").await;
-        let mut walks = pin!(live.make_good());
-        let mut context = Context::from_waker(Waker::noop());
-        let mut polls = 0;
-        while polls < 3 {
-            assert!(walks.as_mut().poll(&mut context).is_pending());
-            polls += 1;
-        }
-        // The walk lets others in between two of its steps.
-        let mut returns = pin!(live.take_back(&second, None));
-        let mut has_returned = false;
-        loop {
-            if !has_returned && let Poll::Ready(result) = returns.as_mut().poll(&mut context) {
-                result.unwrap();
-                has_returned = true;
-            }
-            if let Poll::Ready(result) = walks.as_mut().poll(&mut context) {
-                assert_eq!(result.unwrap().unwrap().lost, Vec::<String>::new());
-                break;
-            }
-        }
-        assert!(has_returned);
-        live.export().await.unwrap();
-        assert!(live.members().iter().all(|one| one.missed_groups == 0));
-        let (pool, volume) = open_without(&disks[..2]).await;
-        assert!(pool.read(&volume, 0, VOLUME_BYTES).await.unwrap() == now);
-    });
+    block_on(return_during_a_walk(Return::Found));
+    block_on(return_during_a_walk(Return::Online));
 }
 
 #[test]
