@@ -272,7 +272,8 @@ impl<D: Device> WritablePool<D> {
     /// The bytes of a range; what was damaged is mended.
     ///
     /// # Errors
-    /// Why a block cannot be read; `Invalid` for a range outside.
+    /// Why a block cannot be read; `Invalid` for a range outside; `Frozen` when a commit failed: what was written last
+    /// is lost then, and what was there before is not to be taken for it.
     pub async fn read(
         &self,
         volume: &OpenVolume,
@@ -300,6 +301,8 @@ impl<D: Device> WritablePool<D> {
         offset_bytes: u64,
         length_bytes: usize,
     ) -> Result<Vec<u8>, PoolError> {
+        // What the commit that failed had in memory is neither here nor there.
+        self.check_frozen()?;
         let end_bytes = offset_bytes.saturating_add(length_bytes as u64);
         check_inside(volume, offset_bytes..end_bytes)?;
         let set = self.set_of(volume)?;

@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::common::memory::MemoryDisk;
+use crate::common::memory::{MemoryDisk, Power};
 
 use crate::common::world::{VOLUME_BYTES, open, world};
 use plexum_disks::clock::SimClock;
 use plexum_disks::rng::Rng;
-use plexum_pool::{GroupKind, LivePool, LiveVolume, PoolError};
+use plexum_pool::{GroupKind, LivePool, LiveVolume, NewVolume, PoolError};
 use plexum_testkit::block_on;
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -136,4 +136,52 @@ fn it_ends_with_the_export_without_another_commit() {
     block_on(ground.live.export()).unwrap();
     assert!(settle(&mut timer).is_ready());
     assert_eq!(after_a_crash(&ground.disks), 9);
+}
+
+/// Longer than what a commit holds in memory before it writes.
+const LONG_BYTES: usize = 10 << 20;
+
+/// All members are gone after so many operations of a commit: whether it failed. What is read then is what was written
+/// last, or an error.
+fn read_without_members(disks: &[MemoryDisk], operations: u64) -> bool {
+    let power = Power::on();
+    let disks: Vec<MemoryDisk> = disks.iter().map(|disk| disk.copy(&power)).collect();
+    block_on(async {
+        let (mut pool, _) = open(&disks).await;
+        // What is nowhere on the members would be read without them.
+        let new = NewVolume {
+            name: "tank/new".into(),
+            size_bytes: LONG_BYTES as u64,
+            block_bytes: 128 << 10,
+            wall_s: 4,
+            seed: 5,
+        };
+        pool.create_volume(&new).await.unwrap();
+        let live = Rc::new(LivePool::new(pool, SimClock::new(), 64 << 20));
+        let volume = LiveVolume::open(&live, "tank/new").await.unwrap();
+        volume.write(0, &vec![1; LONG_BYTES]).await.unwrap();
+        volume.trim(0..128 << 10).await.unwrap();
+        power.cut_after(Some(operations));
+        let committed = live.change(async |pool| pool.commit(6).await).await;
+        for (at, value) in [(0, 0), (128 << 10, 1), (LONG_BYTES as u64 - 4096, 1)] {
+            if let Ok(read) = volume.read(at, 4096).await {
+                assert!(
+                    read == [value; 4096],
+                    "{operations} operations: at byte {at} it is {}",
+                    read[0]
+                );
+            }
+        }
+        committed.is_err()
+    })
+}
+
+#[test]
+fn what_was_answered_is_never_read_as_it_was_before_when_no_root_can_be_written() {
+    let (disks, _) = block_on(world(&[(GroupKind::Mirror, 2)], 4096, &mut Rng::new(1)));
+    let mut operations = 0;
+    while read_without_members(&disks, operations) {
+        operations += 1;
+    }
+    assert!(operations > 10, "the commit has {operations} operations");
 }
