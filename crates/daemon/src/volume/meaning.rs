@@ -30,6 +30,10 @@ pub fn meaning(status: &VolumeStatus) -> Option<String> {
                 status.slots
             ),
         }),
+        // A pool stops at what its members answered, before each of them is found out.
+        Verdict::Failed if away == 0 => {
+            Some("its members fail: requests get errors, nothing is written".into())
+        }
         Verdict::Failed => Some(format!(
             "{away} of {} members lost, more than it survives: requests get errors, nothing is written",
             status.slots

@@ -9,7 +9,8 @@ use crate::control::access::{Caller, Role, Way};
 use crate::control::events::Event;
 use crate::control::request::Action;
 use crate::problem::Code;
-use crate::volume::status::VolumeStatus;
+use crate::volume::meaning::meaning;
+use crate::volume::status::{MemberState, VolumeStatus};
 
 const EVIL: &str = "<script>alert(1)</script>\" onload='x'";
 
@@ -102,6 +103,25 @@ fn the_first_line_is_the_worst_that_is_the_case() {
     for (volumes, badness, text) in cases {
         assert_eq!(first_line(&state(volumes)), (badness, text.to_owned()));
     }
+}
+
+#[test]
+fn a_failed_volume_tells_how_many_members_are_away_and_never_that_none_is() {
+    let failed = |away: usize| {
+        let mut status = volume("d", "failed", 0);
+        for member in status.members.iter_mut().take(away) {
+            member.state = MemberState::Missing;
+        }
+        meaning(&status).unwrap()
+    };
+    assert_eq!(
+        failed(3),
+        "3 of 5 members lost, more than it survives: requests get errors, nothing is written"
+    );
+    assert_eq!(
+        failed(0),
+        "its members fail: requests get errors, nothing is written"
+    );
 }
 
 #[test]
