@@ -16,6 +16,12 @@ const MEMBER_BYTES: u64 = 4 << 20;
 /// The same where rows move: there is room behind what is used.
 const ROOMY_BYTES: u64 = 14 << 20;
 
+/// The same of a pool: OpenZFS takes no smaller one.
+const POOL_MEMBER_BYTES: u64 = 96 << 20;
+
+/// Size of the volume of a pool.
+const POOL_VOLUME: &str = "8M";
+
 /// Polls before something that should come does not; each starts a program, so that they take minutes.
 const POLLS_MAX: usize = 20_000;
 
@@ -36,6 +42,17 @@ pub struct Organisation {
     pub spares: usize,
     /// The shapes that it gets, one after the other, again and again.
     pub changes: &'static [Change],
+    /// Whose volume it is.
+    pub kind: Kind,
+}
+
+/// What a volume is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An array of md: it is all that its members hold.
+    Array,
+    /// A ZFS pool.
+    Pool,
 }
 
 /// Another shape of a volume.
@@ -66,6 +83,7 @@ pub const ORGANISATIONS: [Organisation; 4] = [
         whole_rows_bytes: 0,
         spares: 0,
         changes: &[],
+        kind: Kind::Array,
     },
     Organisation {
         name: "raid10",
@@ -75,6 +93,7 @@ pub const ORGANISATIONS: [Organisation; 4] = [
         whole_rows_bytes: 0,
         spares: 0,
         changes: &[],
+        kind: Kind::Array,
     },
     Organisation {
         name: "raid5",
@@ -84,6 +103,7 @@ pub const ORGANISATIONS: [Organisation; 4] = [
         whole_rows_bytes: 3 * (16 << 10) * 8,
         spares: 0,
         changes: &[],
+        kind: Kind::Array,
     },
     Organisation {
         name: "raid6",
@@ -93,6 +113,7 @@ pub const ORGANISATIONS: [Organisation; 4] = [
         whole_rows_bytes: 3 * (16 << 10) * 8,
         spares: 0,
         changes: &[],
+        kind: Kind::Array,
     },
 ];
 
@@ -118,6 +139,7 @@ const fn reshaped(
         whole_rows_bytes: 0,
         spares,
         changes,
+        kind: Kind::Array,
     }
 }
 
@@ -159,6 +181,31 @@ pub const RESHAPED: [Organisation; 4] = [
             change("--strip 16K", "strip_bytes", "16384"),
         ],
     ),
+];
+
+const fn pool(
+    name: &'static str,
+    words: &'static str,
+    members: usize,
+    spare: usize,
+) -> Organisation {
+    Organisation {
+        name,
+        words,
+        members,
+        spare_failures: spare,
+        whole_rows_bytes: 0,
+        spares: 0,
+        changes: &[],
+        kind: Kind::Pool,
+    }
+}
+
+/// Pools that are tested.
+pub const POOLS: [Organisation; 3] = [
+    pool("pool-mirror", "mirror", 2, 1),
+    pool("pool-raidz1", "raidz1", 3, 1),
+    pool("pool-raidz2", "raidz2", 5, 2),
 ];
 
 /// A process that is killed when nobody wants it any more.
@@ -206,17 +253,27 @@ impl Array {
             server: None,
         };
         let files: Vec<String> = (0..organisation.members).map(|n| format!("m{n}")).collect();
-        let member_bytes = match organisation.changes {
-            [] => MEMBER_BYTES,
-            _ => ROOMY_BYTES,
+        let member_bytes = match (organisation.kind, organisation.changes) {
+            (Kind::Pool, _) => POOL_MEMBER_BYTES,
+            (Kind::Array, []) => MEMBER_BYTES,
+            (Kind::Array, _) => ROOMY_BYTES,
         };
         for file in &files {
             array.place.sparse(file, member_bytes);
         }
         let first = files[..organisation.members - organisation.spares].join(" ");
-        let words = format!("create nas {} {first}", organisation.words);
-        let run = array.place.plexum(&words);
-        assert_eq!(run.exit, 0, "{words}: {}", run.err);
+        let how = organisation.words;
+        let made = match organisation.kind {
+            Kind::Array => vec![format!("create nas {how} {first}")],
+            Kind::Pool => vec![
+                format!("pool create tank {how} {first}"),
+                format!("pool create-volume tank/nas {POOL_VOLUME} {first}"),
+            ],
+        };
+        for words in made {
+            let run = array.place.plexum(&words);
+            assert_eq!(run.exit, 0, "{words}: {}", run.err);
+        }
         array
     }
 
@@ -275,10 +332,17 @@ impl Array {
         options: &str,
     ) -> Result<Result<(), String>, String> {
         let all = (0..self.organisation.members).filter(|number| !without.contains(number));
-        let members: Vec<String> = all.map(|number| self.member(number)).collect();
+        let mut members: Vec<String> = all.map(|number| self.member(number)).collect();
         let mut command = self.place.command(env!("CARGO_BIN_EXE_plexum"));
+        command.args(["serve", "--json"]);
+        match self.organisation.kind {
+            Kind::Array => command.args(["--name", "nas"]),
+            Kind::Pool => {
+                members.extend((!without.is_empty()).then(|| "missing".to_owned()));
+                command.args(["--write", "--dataset", "tank/nas"])
+            }
+        };
         command
-            .args(["serve", "--json", "--name", "nas"])
             .args(options.split_whitespace())
             .args(members)
             .stdout(Stdio::piped())

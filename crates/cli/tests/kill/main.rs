@@ -1,9 +1,9 @@
 //! The real server and its real members are ended at random under a load that knows what every sector may hold.
 //!
 //! `cargo xtask kill --kills N --cuts M --seed S` runs it at length. For each of RAID-1, 10, 5 and 6, with and without
-//! lost members, and for arrays whose rows move all the time: N times SIGKILL to the server on files, M times a power
-//! cut to members with a volatile cache. The seed decides organisation, losses, requests and coin tosses; the instant
-//! of the end is the machine's.
+//! lost members, for arrays whose rows move all the time, and for volumes of ZFS pools: N times SIGKILL to the server on
+//! files, M times a power cut to members with a volatile cache. The seed decides organisation, losses, requests and coin
+//! tosses; the instant of the end is the machine's.
 
 #![allow(clippy::unwrap_used)] // in what the tests share
 
@@ -16,6 +16,7 @@ mod course;
 mod dice;
 mod load;
 mod moving;
+mod pooled;
 mod service;
 mod volatile;
 
@@ -24,11 +25,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use array::{Array, ORGANISATIONS, RESHAPED};
+use array::{Array, Kind, ORGANISATIONS, POOLS, RESHAPED};
 use course::{Counts, Course, End, Plan};
 use load::open;
 use moving::Moving;
 use plexum_oracle::{Batch, Expected, Job, Judge};
+use pooled::Pooled;
 use serde_json::{Value, json};
 
 /// Volumes at the same time.
@@ -38,8 +40,9 @@ const COURSES_AT_ONCE: usize = 2;
 const KILLS: u64 = 3;
 const CUTS: u64 = 2;
 
-/// Kills of each volume whose rows move without further words; power cuts there take their time, and are asked for.
-const MOVING_KILLS: u64 = 2;
+/// Kills of each pool, and of each volume whose rows move, without further words; power cuts there take their time, and
+/// are asked for.
+const LONG_KILLS: u64 = 2;
 
 /// Cuts of members that lie, at most.
 const SABOTAGED_CUTS: u64 = 10;
@@ -89,11 +92,11 @@ fn options(words: &[String]) -> Options {
 fn plans(options: &Options) -> Vec<Plan> {
     let mut plans = Vec::new();
     for (end, rounds) in [(End::Kill, options.kills), (End::Cut, options.cuts)] {
-        for organisation in ORGANISATIONS.into_iter().chain(RESHAPED) {
-            let rounds = match (end, organisation.changes.is_empty()) {
-                (_, true) => rounds,
-                (End::Kill, false) if options.is_short => MOVING_KILLS,
-                (End::Cut, false) if options.is_short => 0,
+        for organisation in ORGANISATIONS.into_iter().chain(RESHAPED).chain(POOLS) {
+            let is_quick = organisation.changes.is_empty() && organisation.kind == Kind::Array;
+            let rounds = match end {
+                End::Kill if options.is_short && !is_quick => LONG_KILLS,
+                End::Cut if options.is_short && !is_quick => 0,
                 _ => rounds,
             };
             for loses in [false, true] {
@@ -161,9 +164,10 @@ fn one(plan: Plan) -> Result<(Array, Counts), String> {
             println!("{}: {round} of {} crashes", plan.name(), plan.rounds);
         }
     };
-    match plan.organisation.changes {
-        [] => Course::start(plan)?.run(&mut tell),
-        _ => Moving::start(plan)?.run(&mut tell),
+    match (plan.organisation.kind, plan.organisation.changes) {
+        (Kind::Pool, _) => Pooled::start(plan)?.run(&mut tell),
+        (Kind::Array, []) => Course::start(plan)?.run(&mut tell),
+        (Kind::Array, _) => Moving::start(plan)?.run(&mut tell),
     }
 }
 
@@ -205,7 +209,8 @@ fn as_json(plan: &Plan, counts: &Counts) -> Value {
 /// At last the kernel's driver looks at what is left: clean, no bits, its own check finds nothing.
 fn kernel_faults(arrays: &[(Plan, Array)]) -> Vec<String> {
     let mut batch = Batch::new();
-    for (plan, array) in arrays {
+    let of_md = |(plan, _): &&(Plan, Array)| plan.organisation.kind == Kind::Array;
+    for (plan, array) in arrays.iter().filter(of_md) {
         let judge = Judge::new(Expected::Anything);
         batch.add(Job::judge(&plan.name(), &Course::files(array), &judge));
     }

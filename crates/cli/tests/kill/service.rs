@@ -2,7 +2,9 @@
 
 use std::sync::Mutex;
 
-use super::array::Array;
+use serde_json::Value;
+
+use super::array::{Array, Kind};
 use super::book::{Book, Keeps};
 use super::course::{Counts, End, Plan};
 use super::dice::{Dice, mix};
@@ -70,7 +72,11 @@ impl Service {
         self.counts.crashes += 1;
         self.counts.requests += answered;
         let keeps = match end {
-            End::Kill => Keeps::Answered,
+            End::Kill => match self.array.organisation.kind {
+                Kind::Array => Keeps::Answered,
+                // What nobody has flushed is in the group that would have been the next root.
+                Kind::Pool => Keeps::Durable,
+            },
             End::Cut => {
                 self.check_failed()?;
                 self.array.kill_server();
@@ -82,8 +88,15 @@ impl Service {
         self.array.power_on(power)
     }
 
-    /// The volume says that it has no members. One that is just being opened in another shape is closed instead.
+    /// The volume says that it has no members. One that is just being opened in another shape is closed instead. One of
+    /// a pool learns of it with its next root, or with the next flush: it has what was written in memory.
     fn check_failed(&self) -> Result<(), String> {
+        if self.array.organisation.kind == Kind::Pool {
+            let has_failed = |status: &Value| status["verdict"] == "failed";
+            return self
+                .array
+                .wait_until("a pool that knows that its members are gone", has_failed);
+        }
         let is_moving = !self.array.organisation.changes.is_empty();
         let verdict = match self.array.status() {
             Err(text) if is_moving && text.contains("no_such_volume") => return Ok(()),
