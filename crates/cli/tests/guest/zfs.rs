@@ -55,4 +55,26 @@ cases! { NIGHTLY:
         cmp data m/data; cmp data m/other; rm m/data; sync; fstrim m; umount m; fsck_finds_nothing
         disconnect; exits 0 plexum stop nas; pool_is_sound
     "#
+
+    file_systems_and_verified_loads_live_on_a_volume_of_a_zfs_pool r#"
+        exits 0 plexum pool create tank raidz1 --member-size 224M a b c
+        exits 0 plexum pool create-volume tank/vol 304M a b c
+        serve --write --name nas --dataset tank/vol a b c --ublk; mkdir m; random data 64
+        for kind in ext4 xfs; do
+          wipefs -qa $DEV; mkfs.$kind -q $DEV
+          mount $DEV m; cp data m; mkdir m/d; sync; rm -r m/d; fstrim m; umount m
+          mount $DEV m; cmp data m/data
+          # Through the file system, where blocks come, go and are overwritten.
+          fio --name=v --directory=m --ioengine=libaio --direct=1 --rw=randwrite --bsrange=4k-64k --iodepth=16 --numjobs=2 \
+            --size=8M --fsync=32 --verify=crc32c --verify_fatal=1 --do_verify=1 --loops=2 --randseed=7 --output=fio.txt \
+            || { cat fio.txt; exit 1; }
+          umount m
+        done
+        xfs_repair -n $DEV >/dev/null 2>&1 || die "xfs_repair finds something"
+        fio --name=v --filename=$DEV --ioengine=libaio --direct=1 --rw=randrw --bsrange=512-64k --bs_unaligned=0 \
+          --iodepth=16 --size=16M --io_size=4M --offset=8M --verify=crc32c --verify_fatal=1 --fsync=32 --randseed=7 \
+          --output=fio.txt || { cat fio.txt; exit 1; }
+        exits 0 plexum stop nas; nothing_left
+        exits 0 plexum pool check a b c; exits 0 plexum pool scrub a b c
+    "#
 }
