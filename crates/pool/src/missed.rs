@@ -72,9 +72,9 @@ impl<D: Device> WritablePool<D> {
                     let range = entry.start..entry.start.saturating_add(entry.count);
                     match entry.change {
                         Change::Allocated => missed.add(range),
-                        Change::Freed => missed.txgs.within(&range).into_iter().for_each(|part| {
-                            let _ = missed.txgs.take(part);
-                        }),
+                        Change::Freed => {
+                            missed.remove(&[range]);
+                        }
                     }
                 }
                 missed.is_changed = false;

@@ -60,7 +60,8 @@ impl<D: Device> WritablePool<D> {
     }
 
     /// Makes a new member a side of the mirror that `member` is in, or of one that it becomes: committed when this
-    /// returns. What it lacks it has to be given by a [`walk`](Self::walk); then the next commit says that it has all.
+    /// returns. What it lacks it has to be given by a [`walk`](Self::walk), and one that is on its way has to begin
+    /// again; then the next commit says that it has all.
     ///
     /// # Errors
     /// `Refused` when there is no such member, it is of RAID-Z, or the new one is too small: the pool stays what it
@@ -133,6 +134,7 @@ impl<D: Device> WritablePool<D> {
         let leaf = leaves.last().expect("it has just come");
         leaf.missed.set(missed.txgs.iter().collect());
         self.missed.insert(guid, missed);
+        self.end_hold();
         self.reconfigured(plex_id, &[guid])
     }
 

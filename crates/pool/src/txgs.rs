@@ -32,4 +32,17 @@ impl MissedTxgs {
         let _ = self.txgs.add(range);
         self.is_changed = true;
     }
+
+    /// Takes transaction groups out that it has now; `false`: none of them was missed.
+    pub fn remove(&mut self, given: &[Range<u64>]) -> bool {
+        let parts: Vec<Range<u64>> = given
+            .iter()
+            .flat_map(|range| self.txgs.within(range))
+            .collect();
+        for part in &parts {
+            let _ = self.txgs.take(part.clone());
+        }
+        self.is_changed |= !parts.is_empty();
+        !parts.is_empty()
+    }
 }

@@ -5,11 +5,13 @@
 //! - a block is written in place only with contents that have its checksum;
 //! - space that is freed while a walk is on its way is not given out before its end: a pointer that was found earlier
 //!   never leads to another block; who needs the space ends the walk, which begins again;
-//! - a member has all that it missed before the pool says so.
+//! - a member has all that it missed before the pool says so: a walk has given what was missed when it began, to those
+//!   that were there; who comes later ends it, and it begins again.
 //!
 //! Source: zfs-write.md 1.8.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use plexum_block::device::Device;
 use plexum_format::zfs::blockptr::POINTER_BYTES;
@@ -60,6 +62,8 @@ pub struct Walk {
     work: Vec<PointerImage>,
     /// Blocks with pointers that were followed.
     seen: BTreeSet<(u32, u64, u64)>,
+    /// What members that were there when it began had missed: nothing else is given by it for certain.
+    given: Vec<(u64, Vec<Range<u64>>)>,
     /// What was done.
     pub report: UpkeepReport,
 }
@@ -83,10 +87,16 @@ impl<D: Device> WritablePool<D> {
     /// Begins a walk over what the last root reaches.
     pub fn begin_walk(&mut self, task: Task) -> Walk {
         self.space.hold();
+        let there = self.ground.leaves().filter(|leaf| leaf.is_in());
+        let given = there.filter_map(|leaf| {
+            let missed = self.missed.get(&leaf.guid)?;
+            Some((leaf.guid, missed.txgs.iter().collect()))
+        });
         Walk {
             task,
             work: vec![self.meta.root],
             seen: BTreeSet::new(),
+            given: given.collect(),
             report: UpkeepReport::default(),
         }
     }
@@ -136,14 +146,16 @@ impl<D: Device> WritablePool<D> {
         let is_whole = self.space.is_held() && walk.is_done() && walk.report.lost_count == 0;
         self.space.release();
         if walk.task == Task::Rebuild && is_whole {
-            for leaf in self.ground.leaves().filter(|leaf| leaf.is_in()) {
-                let Some(missed) = self.missed.get_mut(&leaf.guid) else {
+            for (guid, given) in &walk.given {
+                let leaf = self.ground.leaves().find(|leaf| leaf.guid == *guid);
+                let Some(leaf) = leaf.filter(|leaf| leaf.is_in()) else {
                     continue;
                 };
-                if !missed.txgs.is_empty() {
-                    missed.txgs = crate::spans::Spans::default();
-                    missed.is_changed = true;
-                    leaf.missed.set(Vec::new());
+                let Some(missed) = self.missed.get_mut(guid) else {
+                    continue;
+                };
+                if missed.remove(given) {
+                    leaf.missed.set(missed.txgs.iter().collect());
                     self.config_state = ConfigState::Changed;
                 }
             }

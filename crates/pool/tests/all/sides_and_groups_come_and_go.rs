@@ -245,6 +245,43 @@ fn a_group_of_another_redundancy_is_refused_unless_it_is_accepted() {
     assert_agreed(&folder, &shadow, "21");
 }
 
+#[test]
+fn a_side_that_is_attached_during_a_walk_is_no_part_of_what_that_walk_has_given() {
+    let power = Power::on();
+    let fresh = [(); 2].map(|()| MemoryDisk::new(64 << 20, &power));
+    block_on(async {
+        let (disks, bytes) = world(&[(GroupKind::Single, 1)], 4096, &mut Rng::new(3)).await;
+        let (mut pool, _) = open(&disks).await;
+        pool.begin(4).await.unwrap();
+        pool.attach("disk 0", side("first", &fresh[0]), now(5))
+            .await
+            .unwrap();
+        let mut walk = pool.begin_walk(Task::Rebuild);
+        assert!(pool.walk(&mut walk, 5).await.unwrap());
+        pool.attach("disk 0", side("second", &fresh[1]), now(6))
+            .await
+            .unwrap();
+        while !walk.is_done() && pool.walk(&mut walk, 16).await.unwrap() {}
+        pool.end_walk(walk).await.unwrap();
+        let behind = pool.members_behind();
+        assert!(behind.contains(&"second".to_owned()), "{behind:?}");
+        pool.walk_all(Task::Rebuild, &mut |_| {}).await.unwrap();
+        pool.export(7).await.unwrap();
+        let (pool, volume) = open_without(&fresh[1..]).await;
+        assert!(pool.read(&volume, 0, VOLUME_BYTES).await.unwrap() == bytes);
+    });
+}
+
+/// A new side.
+fn side(name: &str, disk: &MemoryDisk) -> NewMember<MemoryDisk> {
+    NewMember {
+        name: name.into(),
+        path: format!("/{name}"),
+        is_disk: false,
+        device: Rc::new(disk.clone()),
+    }
+}
+
 /// What is done while the power is cut.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
@@ -258,12 +295,7 @@ async fn carry_out(
     pool: &mut WritablePool<MemoryDisk>,
     fresh: &[MemoryDisk],
 ) -> Result<(), plexum_pool::PoolError> {
-    let new = |disk: &MemoryDisk| NewMember {
-        name: "new".into(),
-        path: "/new".into(),
-        is_disk: false,
-        device: Rc::new(disk.clone()),
-    };
+    let new = |disk: &MemoryDisk| side("new", disk);
     match deed {
         Deed::Attach => {
             pool.attach("disk 0", new(&fresh[0]), now(6)).await?;
