@@ -177,9 +177,9 @@ fn volume(
         "null" => HEAD_BYTES,
         _ => usize::try_from(DEVICE_BYTES).unwrap(),
     };
-    // Ones: memory that was never touched would be measured as page faults.
+    // A new buffer was zeroed: memory that was never touched would be measured as page faults.
     let member = || Member {
-        bytes: RefCell::new(BufPool::new(0).copy_of(&vec![1; length])),
+        bytes: RefCell::new(BufPool::new(0).take(length)),
         length_bytes: length,
         is_late: members == "later",
     };
