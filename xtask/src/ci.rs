@@ -49,7 +49,7 @@ const STAGES: &[Stage] = &[
 ];
 
 /// As many fresh seeds as fit in so long.
-const FRESH_MINUTES: &str = "3";
+const FRESH_MINUTES: &str = "2";
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
 const TOOLS: [&str; 35] = [
