@@ -164,7 +164,7 @@ impl<D: Device> WritablePool<D> {
             missed.add(out_since..self.txg + 2);
             let txgs = missed.txgs.iter().collect();
             self.leaf(place).missed.set(txgs);
-            self.end_hold();
+            self.end_hold_for_newcomer();
         }
         self.set_offline(place, 0)?;
         self.commit(wall_s).await

@@ -90,6 +90,8 @@ pub enum Mutant {
     ReturnTakenForWhole,
     /// The successor of a member is not written along with it.
     SuccessorSkipped,
+    /// The end of a walk says of members that came while it was on its way that they have everything.
+    WalkCreditsAll,
 }
 
 /// All of them, for the hunt.
@@ -107,4 +109,5 @@ pub const ALL: &[Mutant] = &[
     Mutant::SideTakenForWhole,
     Mutant::ReturnTakenForWhole,
     Mutant::SuccessorSkipped,
+    Mutant::WalkCreditsAll,
 ];

@@ -58,7 +58,7 @@ impl<D: Device> WritablePool<D> {
         let slot = slot.expect("its place was just found");
         leaf.successor = slot.successor.take();
         *slot = leaf;
-        self.end_hold();
+        self.end_hold_for_newcomer();
         if let (Some(path), Some(list)) = (path, leaf_mut(&mut self.config, guid)) {
             list.put_text("path", path);
         }

@@ -134,7 +134,7 @@ impl<D: Device> WritablePool<D> {
         let leaf = leaves.last().expect("it has just come");
         leaf.missed.set(missed.txgs.iter().collect());
         self.missed.insert(guid, missed);
-        self.end_hold();
+        self.end_hold_for_newcomer();
         self.reconfigured(plex_id, &[guid])
     }
 

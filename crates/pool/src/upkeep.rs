@@ -22,6 +22,7 @@ use plexum_zfs::{Damage, StoredExtent, ZfsError};
 use crate::dsl::{dir, kind, root_of};
 use crate::error::PoolError;
 use crate::ground::{Leaf, Whom, Writes};
+use crate::mutant::Mutant;
 use crate::state::{ConfigState, WritablePool};
 use crate::tree::{KIND_DNODES, KIND_SET};
 
@@ -87,16 +88,11 @@ impl<D: Device> WritablePool<D> {
     /// Begins a walk over what the last root reaches.
     pub fn begin_walk(&mut self, task: Task) -> Walk {
         self.space.hold();
-        let there = self.ground.leaves().filter(|leaf| leaf.is_in());
-        let given = there.filter_map(|leaf| {
-            let missed = self.missed.get(&leaf.guid)?;
-            Some((leaf.guid, missed.txgs.iter().collect()))
-        });
         Walk {
             task,
             work: vec![self.meta.root],
             seen: BTreeSet::new(),
-            given: given.collect(),
+            given: self.missed_now(),
             report: UpkeepReport::default(),
         }
     }
@@ -137,6 +133,23 @@ impl<D: Device> WritablePool<D> {
         self.space.release();
     }
 
+    /// Somebody has come for whom a walk that is on its way has passed blocks already: it has to begin again.
+    pub(crate) fn end_hold_for_newcomer(&mut self) {
+        if !self.bug.is(Mutant::WalkCreditsAll) {
+            self.end_hold();
+        }
+    }
+
+    /// What members that are there are known to have missed.
+    fn missed_now(&self) -> Vec<(u64, Vec<Range<u64>>)> {
+        let there = self.ground.leaves().filter(|leaf| leaf.is_in());
+        let missed = there.filter_map(|leaf| {
+            let missed = self.missed.get(&leaf.guid)?;
+            Some((leaf.guid, missed.txgs.iter().collect()))
+        });
+        missed.collect()
+    }
+
     /// Ends a walk that is done. What was missed by members that have all of it now is a part of the next commit.
     ///
     /// # Errors
@@ -146,7 +159,11 @@ impl<D: Device> WritablePool<D> {
         let is_whole = self.space.is_held() && walk.is_done() && walk.report.lost_count == 0;
         self.space.release();
         if walk.task == Task::Rebuild && is_whole {
-            for (guid, given) in &walk.given {
+            let given = match self.bug.is(Mutant::WalkCreditsAll) {
+                true => self.missed_now(),
+                false => walk.given,
+            };
+            for (guid, given) in &given {
                 let leaf = self.ground.leaves().find(|leaf| leaf.guid == *guid);
                 let Some(leaf) = leaf.filter(|leaf| leaf.is_in()) else {
                     continue;

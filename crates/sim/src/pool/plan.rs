@@ -26,6 +26,9 @@ const RETURNS_STREAM: u64 = 0x6261_636b;
 /// Stream of what is changed while the pool is served.
 const SERVED_STREAM: u64 = 0x7365_7276;
 
+/// Stream of the members that are taken offline while the pool is served, and come online there.
+const OFFLINE_STREAM: u64 = 0x6f66_666c;
+
 /// Bytes of every disk: the least that a member may have.
 const DISK_BYTES: u64 = plexum_pool::MEMBER_BYTES_MIN;
 
@@ -247,6 +250,16 @@ impl Plan {
                 false => Wish::Scrub,
             };
             wishes.push((at, wish));
+        }
+        let mut offline = Rng::new(self.course.seed).fork(OFFLINE_STREAM);
+        if offline.chance(1, 2) {
+            // Two of them, as near to one another as two commands.
+            let (gone, back) = (offline.below(requests), offline.between(1, 40));
+            for _ in 0..offline.between(1, 3) {
+                let slot = offline.below(members) as usize;
+                wishes.push((gone + offline.below(3), Wish::Fail { slot }));
+                wishes.push((gone + back + offline.below(4), Wish::Add));
+            }
         }
         wishes.sort_by_key(|(request, _)| *request);
         self.course.wishes = wishes;

@@ -194,8 +194,37 @@ impl Served {
             .collect()
     }
 
+    /// A member is taken offline, while clients go on.
+    async fn offline(&self, slot: usize) -> Result<(), PoolError> {
+        let members = self.live.members();
+        let Some(member) = members.get(slot) else {
+            return Err(PoolError::Refused(format!("there is no slot {slot}")));
+        };
+        let (name, wall_s) = (member.guid.to_string(), self.now().wall_s);
+        let change = async |pool: &mut WritablePool<SimDisk>| pool.offline(&name, wall_s).await;
+        self.live.change(change).await
+    }
+
+    /// The member of a disk, when it was taken offline.
+    fn offline_member(&self, disk: u32) -> Option<MemberInfo> {
+        let mut members = self.live.members().into_iter();
+        members.find(|one| {
+            let is_offline = one
+                .out
+                .as_deref()
+                .is_some_and(|out| out.contains("offline"));
+            is_offline && one.is_there && disk_of(&one.name) == Some(disk)
+        })
+    }
+
     /// A member that is there again is one again, and is given what it missed.
     async fn take_back(&self, disk: &SimDisk) -> Result<(), PoolError> {
+        if let Some(member) = self.offline_member(disk.number()) {
+            let (name, wall_s) = (member.guid.to_string(), self.now().wall_s);
+            let change = async |pool: &mut WritablePool<SimDisk>| pool.online(&name, wall_s).await;
+            self.live.change(change).await?;
+            return self.live.make_good().await.map(drop);
+        }
         let named = NamedDevice {
             name: device_name(disk),
             device: disk.reopen(),
@@ -318,7 +347,10 @@ impl Subject for Served {
                 let scrubbed = self.scrub().await;
                 scrubbed.map_err(|error| error.to_string())
             }
-            Operation::Fail { .. } => Err("nobody declares a member of a pool failed".to_owned()),
+            Operation::Fail { slot } => {
+                let taken_out = self.offline(slot).await;
+                taken_out.map_err(|error| error.to_string())
+            }
         }
     }
 
