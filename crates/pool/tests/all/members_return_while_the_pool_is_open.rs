@@ -219,6 +219,30 @@ fn a_member_that_returns_during_a_walk_is_no_part_of_what_that_walk_has_given() 
     block_on(return_during_a_walk(Return::Online));
 }
 
+/// Long blocks of the open transaction group are in their final place before its root, and the log points to them.
+#[test]
+fn a_member_that_is_online_again_is_given_what_the_open_group_has_in_its_place() {
+    for (seed, layout) in LAYOUTS.into_iter().enumerate() {
+        let mut rng = Rng::new(seed as u64);
+        block_on(async {
+            let (disks, mut now) = world(&[layout], 64 << 10, &mut rng).await;
+            let (mut pool, volume) = open(&disks).await;
+            pool.use_log(&volume);
+            pool.begin(4).await.unwrap();
+            let name = pool.members()[1].name.clone();
+            pool.offline(&name, 4).await.unwrap();
+            pool.write(&volume, 0, &[7; 256 << 10]).await.unwrap();
+            now[..256 << 10].fill(7);
+            assert_eq!(pool.log().await, Ok(Logged::Durable));
+            pool.online(&name, 6).await.unwrap();
+            pool.walk_all(Task::Rebuild, &mut |_| {}).await.unwrap();
+            pool.export(8).await.unwrap();
+            drop(pool);
+            assert_whole(&disks, &now, &format!("{layout:?}")).await;
+        });
+    }
+}
+
 #[test]
 fn who_does_not_belong_there_or_was_written_elsewhere_is_refused_and_nothing_is_written() {
     let mut rng = Rng::new(5);
