@@ -5,13 +5,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use plexum_block::device::Device;
+use plexum_block::device::{Device, IoError};
 use plexum_format::zfs::{PlexConfig, PlexKind};
 use plexum_layout::RaidzGeometry;
 
 use crate::damage::{Damage, DamageKind};
 use crate::member::{MemberState, read_all};
-use crate::parts::Parts;
+use crate::parts::{Bytes, Parts};
 use crate::raidz;
 
 /// Copies of a mirror are read in turns of this many bytes, so that a long read uses all members.
@@ -43,7 +43,7 @@ pub(crate) type Verify<'a> = &'a dyn Fn(&[&[u8]]) -> bool;
 pub(crate) struct Wanted<'a> {
     pub(crate) offset_bytes: u64,
     pub(crate) length_bytes: usize,
-    /// When the block was written: members that missed that are not asked.
+    /// When the block was written: members that missed that are asked last.
     pub(crate) birth_txg: u64,
     pub(crate) verify: Verify<'a>,
     pub(crate) extent: Extent,
@@ -84,6 +84,16 @@ impl<D: Device> Plex<D> {
         self.slots[slot].iter().find(has)
     }
 
+    /// The member of a slot that has missed this transaction group. It may have been given the block since, by a walk
+    /// whose end was cut off; what it holds counts when the checksum says so.
+    pub(crate) fn late_member(&self, slot: usize, birth_txg: u64) -> Option<&Rc<MemberState<D>>> {
+        let is_late = |member: &&Rc<MemberState<D>>| member.missed.has(birth_txg);
+        match self.member(slot, birth_txg) {
+            Some(_) => None,
+            None => self.slots[slot].iter().find(is_late),
+        }
+    }
+
     /// Reads a range that `verify` accepts. What was wrong on the way is added to `damage`.
     ///
     /// # Errors
@@ -114,17 +124,14 @@ impl<D: Device> Plex<D> {
         damage: &mut Vec<Damage>,
     ) -> Result<Parts, String> {
         let members = self.slots.iter().flatten();
-        let members: Vec<&Rc<MemberState<D>>> = members
-            .filter(|member| !member.missed.has(wanted.birth_txg))
-            .collect();
+        let (late, members): (Vec<&Rc<MemberState<D>>>, Vec<_>) =
+            members.partition(|member| member.missed.has(wanted.birth_txg));
         let turn = (wanted.offset_bytes / TURN_BYTES) as usize;
         let order = (0..members.len()).map(|n| members[(n + turn) % members.len()]);
+        let (offset, length) = (wanted.offset_bytes, wanted.length_bytes);
         let mut good = None;
         for member in order {
-            let (offset, length) = (wanted.offset_bytes, wanted.length_bytes);
-            let asked = std::iter::once((Some(Rc::clone(member)), offset, length));
-            let read = read_all(asked).await.pop().flatten();
-            let kind = match read {
+            let kind = match read_from(member, offset, length).await {
                 Some(Ok(bytes)) if (wanted.verify)(&[&bytes]) => {
                     good.get_or_insert_with(|| Parts::of(vec![bytes]));
                     if wanted.extent == Extent::Needed {
@@ -138,6 +145,17 @@ impl<D: Device> Plex<D> {
             };
             damage.push(Damage::new(member, offset, length as u64, kind));
         }
+        // Nothing is wrong with those that do not have it.
+        for member in late {
+            if good.is_some() {
+                break;
+            }
+            let read = read_from(member, offset, length).await;
+            let read = read.and_then(Result::ok);
+            good = read
+                .filter(|bytes| (wanted.verify)(&[bytes]))
+                .map(|bytes| Parts::of(vec![bytes]));
+        }
         let id = self.config.id;
         good.ok_or_else(|| match members.len() {
             0 => format!("no member of plex {id} is there"),
@@ -145,4 +163,13 @@ impl<D: Device> Plex<D> {
             n => format!("plex {id}: all {n} members are wrong"),
         })
     }
+}
+
+async fn read_from<D: Device>(
+    member: &Rc<MemberState<D>>,
+    offset_bytes: u64,
+    length_bytes: usize,
+) -> Option<Result<Bytes, IoError>> {
+    let asked = std::iter::once((Some(Rc::clone(member)), offset_bytes, length_bytes));
+    read_all(asked).await.pop().flatten()
 }

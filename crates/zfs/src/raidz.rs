@@ -109,7 +109,39 @@ impl<D: Device> Stripe<'_, D> {
         }
         self.fetch(0..self.parity_count).await;
         let verify = |block: &[u8]| (wanted.verify)(&[&block[..length.min(block.len())]]);
-        self.reconstruct(&lost, &verify).map(Found::Made)
+        let made = self.reconstruct(&lost, &verify).map(Found::Made);
+        if made.is_ok() || !self.fetch_late().await {
+            return made;
+        }
+        let lost = self.lost_data();
+        if lost.is_empty() && verify(&self.assemble(&[])) {
+            return Ok(Found::AsRead);
+        }
+        self.reconstruct(&lost, &verify).map(Found::Made).or(made)
+    }
+
+    /// Reads the columns of members that have missed the block, when nothing else gives it; whether there are any.
+    async fn fetch_late(&mut self) -> bool {
+        let none = (0..self.columns.len()).filter(|n| self.read[*n].is_none());
+        let late = none.filter_map(|n| {
+            let slot = self.columns[n].slot;
+            Some((n, self.plex.late_member(slot, self.birth_txg)?.clone()))
+        });
+        let late: Vec<_> = late.collect();
+        let asked = late.iter().map(|(n, member)| {
+            let column = &self.columns[*n];
+            let length = column.length_bytes as usize;
+            (Some(member.clone()), column.member_offset_bytes, length)
+        });
+        let results = read_all(asked).await;
+        let mut has_any = false;
+        for ((n, _), result) in late.iter().zip(results) {
+            if let Some(Ok(bytes)) = result {
+                self.read[*n] = Some(bytes);
+                has_any = true;
+            }
+        }
+        has_any
     }
 
     /// Reads those of the columns that are not there yet.

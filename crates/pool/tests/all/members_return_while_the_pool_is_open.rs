@@ -243,6 +243,32 @@ fn a_member_that_is_online_again_is_given_what_the_open_group_has_in_its_place()
     }
 }
 
+/// The machine goes off between the last block of a walk and the root that says so, and a disk with it.
+#[test]
+fn what_a_walk_has_given_is_there_before_the_pool_says_so() {
+    for (seed, layout) in LAYOUTS.into_iter().enumerate() {
+        let mut rng = Rng::new(seed as u64);
+        block_on(async {
+            let (disks, mut now) = world(&[layout], 4096, &mut rng).await;
+            let (mut pool, volume) = open(&disks).await;
+            pool.begin(4).await.unwrap();
+            let name = pool.members()[1].name.clone();
+            pool.offline(&name, 4).await.unwrap();
+            write(&mut pool, &volume, &mut now, &mut rng, 20).await;
+            pool.online(&name, 6).await.unwrap();
+            write(&mut pool, &volume, &mut now, &mut rng, 3).await;
+            pool.commit(7).await.unwrap();
+            pool.walk_all(Task::Rebuild, &mut |_| {}).await.unwrap();
+            drop(pool);
+            let others = without(&disks, 0);
+            let (pool, volume) = open_without(&others).await;
+            assert!(!pool.members_behind().is_empty(), "nothing is shown");
+            let read = pool.read(&volume, 0, VOLUME_BYTES).await;
+            assert!(read.unwrap() == now, "{layout:?}");
+        });
+    }
+}
+
 #[test]
 fn who_does_not_belong_there_or_was_written_elsewhere_is_refused_and_nothing_is_written() {
     let mut rng = Rng::new(5);
