@@ -156,9 +156,8 @@ pub fn run(
     folder.ensure(&Surroundings::of_this_process())?;
     let socket = folder.daemon_socket();
     free_socket_path(&socket)?;
-    let io = request.settings.io;
-    let mut runtime =
-        Runtime::new(io).map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
+    let runtime = Runtime::new(request.settings.io);
+    let mut runtime = runtime.map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
     let handle = runtime.handle();
     handle.set_spin(request.settings.spin);
     let (sender, inbox) = mailbox(ASKS_MAX);

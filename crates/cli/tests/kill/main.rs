@@ -1,9 +1,9 @@
 //! The real server and its real members are ended at random under a load that knows what every sector may hold.
 //!
-//! `cargo xtask kill --kills N --cuts M --seed S` runs it at length. For each of RAID-1, 10, 5 and 6, with and without
-//! lost members, for arrays whose rows move all the time, and for volumes of ZFS pools: N times SIGKILL to the server on
-//! files, M times a power cut to members with a volatile cache. The seed decides organisation, losses, requests and coin
-//! tosses; the instant of the end is the machine's.
+//! `cargo xtask kill --kills N --cuts M --seed S` runs it at length. For each of RAID-1, 10, 5 and 6, with and
+//! without lost members, for arrays whose rows move all the time, and for volumes of ZFS pools: N times SIGKILL to
+//! the server on files, M times a power cut to members with a volatile cache. The seed decides organisation, losses,
+//! requests and coin tosses; the instant of the end is the machine's.
 
 #![allow(clippy::unwrap_used)] // in what the tests share
 

@@ -10,8 +10,8 @@ use plexum_sim::md::Level;
 use plexum_sim::mutants::{MutantResult, options_for};
 use plexum_sim::seeds::{format_for, hunt, hunt_on_pools, hunt_with, is_of_reshapes};
 
-/// Seeds for each of them. `RetryableIsFinal` wants 308 for one parity, and wanted 35 before members were looked at side
-/// by side.
+/// Seeds for each of them. `RetryableIsFinal` wants 308 for one parity, and wanted 35 before members were looked at
+/// side by side.
 const SEEDS: u64 = 350;
 
 /// Seeds for the one that wants a member without the last record, a start without it, a crash in that start's replay,
