@@ -13,6 +13,8 @@
 //! - before anything is written, the root that a pool was opened with is on all members that have what it reaches, and
 //!   durable: what it freed is free for the first commit, and whoever has the root before it only must not need that;
 //! - of each member one label is good at any time: before the two in front of a root are written, one behind it is;
+//! - a commit is none when a plex has too few members that are written: they are checked before it, and whoever is lost
+//!   in it is spared or ends it;
 //! - after an error in a commit nothing more is written: the last root stays what the members hold.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,7 +101,10 @@ impl<D: Device> WritablePool<D> {
         if !self.has_changes() || self.is_rehearsal {
             return Ok(());
         }
-        let result = self.commit_changes(wall_s).await;
+        let result = match self.ground.check_enough() {
+            Ok(()) => self.commit_changes(wall_s).await,
+            Err(error) => Err(error),
+        };
         result.map_err(|error| {
             let error = match error {
                 PoolError::NoSpace {

@@ -317,6 +317,21 @@ impl<D: Device> Ground<D> {
         self.plexes.get(&id).ok_or_else(missing)
     }
 
+    /// Refuses when a plex has fewer members that are written than it needs: nothing would be anywhere.
+    pub fn check_enough(&self) -> Result<(), PoolError> {
+        let lacks = |plex: &&PlexGround<D>| plex.out_count() > plex.spare_count();
+        match self.plexes.values().find(lacks) {
+            None => Ok(()),
+            Some(plex) => {
+                let what = format!("plex {}", plex.id);
+                Err(PoolError::invalid(
+                    what,
+                    "too few of its members are written",
+                ))
+            }
+        }
+    }
+
     /// Notes one copy of a block.
     pub fn put(&self, writes: &mut Writes, copy: &Dva, block: &[u8]) -> Result<(), PoolError> {
         let plex = self.plex(copy.plex_id)?;

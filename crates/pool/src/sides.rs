@@ -174,12 +174,13 @@ impl<D: Device> WritablePool<D> {
     /// `Refused` when there is no such member, or no other side is whole.
     pub async fn detach(&mut self, member: &str, wall_s: u64) -> Result<(), PoolError> {
         self.check_frozen()?;
-        let (plex_id, slot) = self.check_detach(member)?;
+        self.check_detach(member)?;
         if self.is_rehearsal {
             return Ok(());
         }
-        // Nothing is under way to it: slots behind it move.
+        // Nothing is under way to it: slots behind it move. It may be the only one that is left after that.
         self.ground.flush().await?;
+        let (plex_id, slot) = self.check_detach(member)?;
         let plex = self.ground.plexes.get_mut(&plex_id);
         let plex = plex.expect("its place was just found");
         let gone = plex.leaves.remove(slot);
