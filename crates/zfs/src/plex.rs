@@ -5,13 +5,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use plexum_block::device::{Device, IoError};
+use plexum_block::device::Device;
 use plexum_format::zfs::{PlexConfig, PlexKind};
 use plexum_layout::RaidzGeometry;
 
 use crate::damage::{Damage, DamageKind};
-use crate::member::{MemberState, read_all};
-use crate::parts::{Bytes, Parts};
+use crate::member::MemberState;
+use crate::parts::Parts;
 use crate::raidz;
 
 /// Copies of a mirror are read in turns of this many bytes, so that a long read uses all members.
@@ -131,17 +131,16 @@ impl<D: Device> Plex<D> {
         let (offset, length) = (wanted.offset_bytes, wanted.length_bytes);
         let mut good = None;
         for member in order {
-            let kind = match read_from(member, offset, length).await {
-                Some(Ok(bytes)) if (wanted.verify)(&[&bytes]) => {
+            let kind = match member.read(offset, length).await {
+                Ok(bytes) if (wanted.verify)(&[&bytes]) => {
                     good.get_or_insert_with(|| Parts::of(vec![bytes]));
                     if wanted.extent == Extent::Needed {
                         break;
                     }
                     continue;
                 }
-                Some(Ok(_)) => DamageKind::Checksum,
-                Some(Err(error)) => DamageKind::io(error),
-                None => continue,
+                Ok(_) => DamageKind::Checksum,
+                Err(error) => DamageKind::io(error),
             };
             damage.push(Damage::new(member, offset, length as u64, kind));
         }
@@ -150,8 +149,7 @@ impl<D: Device> Plex<D> {
             if good.is_some() {
                 break;
             }
-            let read = read_from(member, offset, length).await;
-            let read = read.and_then(Result::ok);
+            let read = member.read(offset, length).await.ok();
             good = read
                 .filter(|bytes| (wanted.verify)(&[bytes]))
                 .map(|bytes| Parts::of(vec![bytes]));
@@ -163,13 +161,4 @@ impl<D: Device> Plex<D> {
             n => format!("plex {id}: all {n} members are wrong"),
         })
     }
-}
-
-async fn read_from<D: Device>(
-    member: &Rc<MemberState<D>>,
-    offset_bytes: u64,
-    length_bytes: usize,
-) -> Option<Result<Bytes, IoError>> {
-    let asked = std::iter::once((Some(Rc::clone(member)), offset_bytes, length_bytes));
-    read_all(asked).await.pop().flatten()
 }
