@@ -1,9 +1,6 @@
 //! Every pool of the fixtures in every scenario: contents by their hashes, clean errors, never wrong data.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{kinds, open, read_object};
+use crate::common::{TestPool, kinds, open, read_object};
 use plexum_testkit::{unpack_zfs_case, zfs_cases};
 use plexum_zfs::DatasetKind;
 use serde_json::Value;
@@ -29,7 +26,7 @@ fn members<'a>(case: &'a Value, scenario: &Value) -> Vec<&'a str> {
 }
 
 /// Reads everything that the manifest lists: how many objects were right, and the errors of the others.
-fn read_all(case: &Value, pool: &common::TestPool) -> (usize, Vec<String>) {
+fn read_all(case: &Value, pool: &TestPool) -> (usize, Vec<String>) {
     let (mut right, mut errors) = (0, Vec::new());
     for (dataset, objects) in case["contents"].as_object().unwrap() {
         for (path, object) in objects.as_object().unwrap() {

@@ -1,11 +1,8 @@
 //! Tiny pools made by the tests: loops, gangs, things to refuse, and damage behind good checksums.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::collections::BTreeSet;
 
-use common::tiny::{Memory, open, open_all, open_with, spread};
+use crate::common::tiny::{Memory, open, open_all, open_with, spread};
 use plexum_format::zfs::checksum::seal_embedded;
 use plexum_format::zfs::{LABEL_BYTES, LabelArea};
 use plexum_testkit::block_on;

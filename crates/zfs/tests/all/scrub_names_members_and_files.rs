@@ -1,11 +1,8 @@
 //! A scrub reads every copy and every column: P, Q and R on the members are what our kernels make of the data.
-#![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::collections::BTreeSet;
 
-use common::{block_on, device, open, open_with};
+use crate::common::{block_on, device, open, open_with};
 use plexum_testkit::unpack_zfs_case;
 use plexum_zfs::{DamageKind, OpenOptions, ScrubReport};
 

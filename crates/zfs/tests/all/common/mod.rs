@@ -1,6 +1,4 @@
 //! Pools of the fixtures, opened through devices that refuse to be written to.
-#![allow(dead_code)] // each test file uses its part
-#![allow(clippy::unwrap_used)]
 
 pub mod tiny;
 
@@ -141,24 +139,6 @@ pub fn read_node(
         return Ok((String::from_utf8(target).unwrap(), 0));
     }
     hash(system.reader(node, path))
-}
-
-/// All files and links of a file system by path.
-pub fn walk(system: &FileSystem<FileMember>) -> Result<BTreeMap<String, Node>, ZfsError> {
-    use plexum_format::zfs::znode::FileKind;
-    let mut found = BTreeMap::new();
-    let mut work = vec![(String::new(), system.root())];
-    while let Some((path, number)) = work.pop() {
-        let node = block_on(system.node(number))?;
-        for entry in block_on(system.entries(&node))? {
-            let whole = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
-            match entry.kind {
-                FileKind::Directory => work.push((whole, entry.object)),
-                _ => drop(found.insert(whole, block_on(system.node(entry.object))?)),
-            }
-        }
-    }
-    Ok(found)
 }
 
 pub fn kinds(pool: &TestPool) -> BTreeMap<String, DatasetKind> {
