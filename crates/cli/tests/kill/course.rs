@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use super::array::{Array, Organisation};
 use super::book::Keeps;
 use super::load::{open, overwrite, sweep};
-use super::service::Service;
+use super::service::{Loss, Service};
 
 /// How the service ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,14 +72,6 @@ pub struct Counts {
     pub in_doubt_bytes: u64,
 }
 
-/// Which members are lost, and when.
-#[derive(Clone, Debug)]
-struct Loss {
-    members: Vec<usize>,
-    /// Failed while the volume is served; otherwise they do not come back from the crash.
-    is_before: bool,
-}
-
 /// One volume on its course.
 pub struct Course {
     plan: Plan,
@@ -121,7 +113,7 @@ impl Course {
     }
 
     fn round(&mut self) -> Result<(), String> {
-        let loss = self.choose_loss();
+        let loss = self.service.choose_loss(&self.plan);
         if let Some(Loss {
             members,
             is_before: true,
@@ -134,7 +126,7 @@ impl Course {
             }
         }
         self.service.crash()?;
-        let without = self.without(loss.as_ref());
+        let without = self.service.without(loss.as_ref());
         let is_degraded = loss.is_some();
         match self.service.array.serve(&without, "--run-degraded")? {
             Ok(()) => {}
@@ -161,31 +153,6 @@ impl Course {
         }
         self.service.array.scrub()?;
         self.service.look()
-    }
-
-    fn choose_loss(&mut self) -> Option<Loss> {
-        let organisation = self.plan.organisation;
-        if !self.plan.loses {
-            return None;
-        }
-        let first = self.service.dice.below(organisation.members as u64) as usize;
-        let mut members = vec![first];
-        if organisation.spare_failures > 1 && self.service.dice.once_in(2) {
-            members.push((first + 1) % organisation.members);
-        }
-        self.service.counts.losses += members.len() as u64;
-        Some(Loss {
-            members,
-            is_before: self.service.dice.once_in(2),
-        })
-    }
-
-    /// Members that are not named at the start. One that is stale may be named: it must not be used.
-    fn without(&mut self, loss: Option<&Loss>) -> Vec<usize> {
-        match loss {
-            Some(loss) if !loss.is_before || self.service.dice.once_in(2) => loss.members.clone(),
-            _ => Vec::new(),
-        }
     }
 
     /// A start was refused: it must be for the one good reason, and there are two ways out.

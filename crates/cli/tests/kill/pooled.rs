@@ -11,7 +11,7 @@ use std::process::Command;
 use super::array::{Array, is_idle};
 use super::course::{Counts, Plan};
 use super::load::Load;
-use super::service::Service;
+use super::service::{Loss, Service};
 
 /// Requests while members are away.
 const REQUESTS: u64 = 60;
@@ -20,14 +20,6 @@ const REQUESTS: u64 = 60;
 pub struct Pooled {
     plan: Plan,
     service: Service,
-}
-
-/// Which members are lost, and whether they were taken offline before the crash; otherwise they do not come back from
-/// it.
-#[derive(Clone, Debug)]
-struct Loss {
-    members: Vec<usize>,
-    is_offline: bool,
 }
 
 impl Pooled {
@@ -40,7 +32,7 @@ impl Pooled {
     /// All rounds; `tell` hears of each. The members, and what came of it.
     pub fn run(mut self, tell: &mut dyn FnMut(u64)) -> Result<(Array, Counts), String> {
         for round in 0..self.plan.rounds {
-            let loss = self.choose_loss();
+            let loss = self.service.choose_loss(&self.plan);
             self.round(loss.as_ref())
                 .map_err(|text| format!("round {round}, {loss:?}: {text}"))?;
             tell(round + 1);
@@ -55,7 +47,7 @@ impl Pooled {
 
     fn round(&mut self, loss: Option<&Loss>) -> Result<(), String> {
         if let Some(loss) = loss
-            && loss.is_offline
+            && loss.is_before
         {
             for &number in &loss.members {
                 let member = self.service.array.member(number);
@@ -65,11 +57,7 @@ impl Pooled {
             }
         }
         self.service.crash()?;
-        // One that is offline may be named all the same.
-        let without = match loss {
-            Some(loss) if !loss.is_offline || self.service.dice.once_in(2) => loss.members.clone(),
-            _ => Vec::new(),
-        };
+        let without = self.service.without(loss);
         self.serve(&without)?;
         if self.service.dice.once_in(3) {
             self.service.counts.nested += 1;
@@ -90,23 +78,6 @@ impl Pooled {
         started.map_err(|slug| format!("refused without {without:?}: {slug}"))
     }
 
-    fn choose_loss(&mut self) -> Option<Loss> {
-        let organisation = self.plan.organisation;
-        if !self.plan.loses {
-            return None;
-        }
-        let first = self.service.dice.below(organisation.members as u64) as usize;
-        let mut members = vec![first];
-        if organisation.spare_failures > 1 && self.service.dice.once_in(2) {
-            members.push((first + 1) % organisation.members);
-        }
-        self.service.counts.losses += members.len() as u64;
-        Some(Loss {
-            members,
-            is_offline: self.service.dice.once_in(2),
-        })
-    }
-
     /// More is written without them; then they come back, and now and then a crash comes while they are given what they
     /// missed.
     fn take_back(&mut self, loss: &Loss) -> Result<(), String> {
@@ -116,7 +87,7 @@ impl Pooled {
         self.service.look()?;
         self.stop()?;
         self.serve(&[])?;
-        if loss.is_offline {
+        if loss.is_before {
             for &number in &loss.members {
                 let member = self.service.array.member(number);
                 let words = format!("pool online {member} tank");

@@ -13,6 +13,15 @@ use super::load::{Load, open, sweep};
 /// Requests before the crash, at most and at least.
 const REQUESTS: (u64, u64) = (40, 400);
 
+/// Which members are lost, and when.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// Their numbers.
+    pub members: Vec<usize>,
+    /// Failed, or taken offline, while the volume is served; otherwise they do not come back from the crash.
+    pub is_before: bool,
+}
+
 /// A volume that is served, and what is known of it.
 pub struct Service {
     /// How it ends.
@@ -134,5 +143,31 @@ impl Service {
             return Err(format!("plexum {words}: {}{}", run.out, run.err));
         }
         self.look()
+    }
+
+    /// As many members as the organisation can do without, when the plan says that some are lost.
+    pub fn choose_loss(&mut self, plan: &Plan) -> Option<Loss> {
+        let organisation = plan.organisation;
+        if !plan.loses {
+            return None;
+        }
+        let first = self.dice.below(organisation.members as u64) as usize;
+        let mut members = vec![first];
+        if organisation.spare_failures > 1 && self.dice.once_in(2) {
+            members.push((first + 1) % organisation.members);
+        }
+        self.counts.losses += members.len() as u64;
+        Some(Loss {
+            members,
+            is_before: self.dice.once_in(2),
+        })
+    }
+
+    /// Members that are not named at the start. One that is stale or offline may be named: it must not be used.
+    pub fn without(&mut self, loss: Option<&Loss>) -> Vec<usize> {
+        match loss {
+            Some(loss) if !loss.is_before || self.dice.once_in(2) => loss.members.clone(),
+            _ => Vec::new(),
+        }
     }
 }
