@@ -333,11 +333,11 @@ pub struct Serve {
     /// Members in any order: file, device or URI
     #[arg(value_name = "MEMBER", required_unless_present_any = ["scan", "dataset"])]
     pub members: Vec<String>,
-    /// Serve all sets found in folders or on devices
+    /// Serve all sets found in folders or on devices; with --dataset find the members of its pool there
     #[arg(long, value_name = "DIR", num_args = 1..)]
     pub scan: Vec<String>,
     /// Serve this volume of the ZFS pool on the members; read-only without --write; may be repeated
-    #[arg(long, value_name = "NAME[@SNAP]", conflicts_with = "scan")]
+    #[arg(long, value_name = "NAME[@SNAP]")]
     pub dataset: Vec<String>,
     /// With --dataset and --write: do not check the pool first
     #[arg(long, requires = "dataset")]

@@ -17,7 +17,7 @@ use plexum_daemon::runtime_dir::{Kind, Surroundings};
 use plexum_daemon::serve::{
     MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeRequest, rehearse_serve, serve,
 };
-use plexum_daemon::serve_dataset::{DatasetRequest, rehearse_dataset, serve_dataset};
+use plexum_daemon::serve_dataset::{DatasetRequest, pool_of, rehearse_dataset, serve_dataset};
 use plexum_daemon::status::{Verdict, VolumeStatus};
 use plexum_engine::shard::SHARDS_MAX;
 use plexum_md::assemble::{Options, StaleUse};
@@ -34,6 +34,7 @@ use crate::listen::{listen_address, nvme, tls};
 use crate::log::{keep_earlier_log, log_file};
 use crate::nested;
 use crate::output::{Screen, check, object, write_raw};
+use crate::pool::scan::found_members;
 use crate::sets;
 use crate::traces::record;
 use crate::units::show_bytes;
@@ -52,7 +53,7 @@ const SPIN_US: u64 = 50;
 pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
     crate::parity::force(&args.parity)?;
     if !args.dataset.is_empty() {
-        return run_datasets(args, common, screen);
+        return run_datasets(&with_members(args)?, common, screen);
     }
     if let Some(daemon) = Daemon::find().filter(|_| !args.alone && !common.dry_run) {
         return by_daemon(&daemon, args, screen);
@@ -193,14 +194,28 @@ pub fn start(request: ServeRequest, ground: Ground, common: &Common, screen: &Sc
     result.map(|()| exit)
 }
 
+/// With the members of the pool, when they are to be found.
+fn with_members(args: &Serve) -> Result<Serve, Problem> {
+    let mut args = args.clone();
+    if args.scan.is_empty() {
+        return Ok(args);
+    }
+    if !args.members.is_empty() {
+        return Err(usage("with --dataset members are named or found: not both"));
+    }
+    let pool = args.dataset.first().map(|dataset| pool_of(dataset));
+    args.members = found_members(&args.scan, pool)?;
+    Ok(args)
+}
+
 /// Volumes of a ZFS pool.
 fn run_datasets(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
     if args.dataset.len() > 1 && args.name.is_some() {
         return Err(usage("--name is for one volume: several have their own"));
     }
-    if args.listen.is_some() || !args.scan.is_empty() || args.write && args.txg.is_some() {
+    if args.listen.is_some() || args.write && args.txg.is_some() {
         return Err(usage(
-            "--dataset goes without --listen and --scan, and with --txg or --write",
+            "--dataset goes without --listen, and with --txg or --write",
         ));
     }
     if let Some(daemon) = Daemon::find().filter(|_| !args.alone && !common.dry_run) {

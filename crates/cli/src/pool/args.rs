@@ -5,15 +5,18 @@ use std::path::PathBuf;
 use crate::units::parse_bytes;
 
 /// `plexum pool`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct PoolArgs {
     /// What to do
     #[command(subcommand)]
     pub command: PoolCommand,
+    /// Find the members of the pool in folders and on devices; in their place stands its name, or nothing
+    #[arg(long, value_name = "PLACE", num_args = 1.., global = true)]
+    pub scan: Vec<String>,
 }
 
 /// Commands on a pool.
-#[derive(clap::Subcommand, Debug)]
+#[derive(clap::Subcommand, Clone, Debug)]
 pub enum PoolCommand {
     /// Data sets, volumes and snapshots with their sizes
     List(List),
@@ -30,7 +33,7 @@ pub enum PoolCommand {
     Scrub(Scrub),
     /// Members, and what they miss; exit 1 when something is not whole
     #[command(
-        after_help = "Example:\n  plexum pool status disk1 disk2 disk3\n  plexum pool status tank"
+        after_help = "Example:\n  plexum pool status disk1 disk2 disk3\n  plexum pool status tank\n  plexum pool status tank --scan disks/"
     )]
     Status(Status),
     /// Take a snapshot of a volume
@@ -96,10 +99,10 @@ pub enum PoolCommand {
 }
 
 /// What all commands take.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Source {
     /// Members in any order: file, device or URI
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
     pub members: Vec<String>,
     /// Read the newest root up to this transaction group instead of the newest of all
     #[arg(long, value_name = "N")]
@@ -107,7 +110,7 @@ pub struct Source {
 }
 
 /// `plexum pool list`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct List {
     /// Members.
     #[command(flatten)]
@@ -115,7 +118,7 @@ pub struct List {
 }
 
 /// `plexum pool ls`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Ls {
     /// What to read; the data set is named in full, the pool's name included
     #[arg(value_name = "DATASET[@SNAP][:/PATH]")]
@@ -126,7 +129,7 @@ pub struct Ls {
 }
 
 /// `plexum pool cat`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Cat {
     /// What to read; the data set is named in full, the pool's name included
     #[arg(value_name = "DATASET[@SNAP][:/PATH]")]
@@ -137,7 +140,7 @@ pub struct Cat {
 }
 
 /// `plexum pool cp`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Cp {
     /// What to copy; the data set is named in full, the pool's name included
     #[arg(value_name = "DATASET[@SNAP]:/PATH")]
@@ -157,7 +160,7 @@ pub struct Cp {
 }
 
 /// `plexum pool scrub`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Scrub {
     /// Change nothing, which is the default: name what is wrong, by member and file
     #[arg(long, conflicts_with = "repair")]
@@ -171,7 +174,7 @@ pub struct Scrub {
 }
 
 /// `plexum pool check`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Check {
     /// Members.
     #[command(flatten)]
@@ -179,7 +182,7 @@ pub struct Check {
 }
 
 /// `plexum pool create`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Create {
     /// Name of the pool
     pub name: String,
@@ -199,7 +202,7 @@ pub struct Create {
 }
 
 /// `plexum pool create-volume`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct CreateVolume {
     /// Name of the volume, the pool's included
     #[arg(value_name = "POOL/VOLUME")]
@@ -222,16 +225,16 @@ pub struct CreateVolume {
 }
 
 /// `plexum pool status`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Status {
     /// Members in any order: file, device or URI; `missing` for each that is gone;
     /// or the name of a pool that is served
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
     pub members: Vec<String>,
 }
 
 /// `plexum pool snapshot`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Name {
     /// The snapshot, the pool's and the volume's names included
     #[arg(value_name = "POOL/VOLUME@SNAP")]
@@ -242,7 +245,7 @@ pub struct Name {
 }
 
 /// `plexum pool destroy-snapshot`, `destroy-volume` and `rollback`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Destroy {
     /// What is meant, the pool's name included
     #[arg(value_name = "POOL/VOLUME[@SNAP]")]
@@ -256,7 +259,7 @@ pub struct Destroy {
 }
 
 /// `plexum pool clone` and `rename`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct NewName {
     /// What is there, the pool's name included
     #[arg(value_name = "POOL/VOLUME[@SNAP]")]
@@ -270,7 +273,7 @@ pub struct NewName {
 }
 
 /// `plexum pool resize`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Resize {
     /// The volume, the pool's name included
     #[arg(value_name = "POOL/VOLUME")]
@@ -287,26 +290,26 @@ pub struct Resize {
 }
 
 /// `plexum pool offline` and `online`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct MemberChange {
     /// The member, as it is given below, or its identity
     #[arg(value_name = "WHICH")]
     pub member: String,
     /// All members of the pool, in any order; `missing` for each that is gone;
     /// or the name of a pool that is served
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
     pub members: Vec<String>,
 }
 
 /// A member that comes to a pool.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Coming {
     /// The one that comes: file, device or URI
     #[arg(value_name = "NEW")]
     pub new: String,
     /// All members of the pool without the new one, in any order; `missing` for each that is gone;
     /// or the name of a pool that is served
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
     pub members: Vec<String>,
     /// Make the new member as a sparse file of this size, when it does not exist
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -317,7 +320,7 @@ pub struct Coming {
 }
 
 /// `plexum pool attach`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Attach {
     /// A side of the mirror, or a single member: as it is given below, as the pool remembers it, or its identity
     #[arg(value_name = "SIDE")]
@@ -328,14 +331,14 @@ pub struct Attach {
 }
 
 /// `plexum pool add`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Add {
     /// The group, a word and its members: mirror, raidz1, raidz2 or raidz3; or one member alone
     #[arg(value_name = "[KIND] MEMBER", required = true)]
     pub group: Vec<String>,
     /// All members that the pool has, in any order; `missing` for each that is gone;
     /// or the name of a pool that is served
-    #[arg(long, value_name = "MEMBER", num_args = 1.., required = true)]
+    #[arg(long, value_name = "MEMBER", num_args = 1.., required_unless_present = "scan")]
     pub to: Vec<String>,
     /// Although it is of another kind than the pool's groups, or can do without another number of members
     #[arg(long)]
@@ -349,7 +352,7 @@ pub struct Add {
 }
 
 /// `plexum pool replace`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Replace {
     /// The member that goes: as it is given below, as the pool remembers it, or its identity
     #[arg(value_name = "OLD")]

@@ -7,7 +7,8 @@ mod check;
 mod copied;
 mod copy;
 mod list;
-mod make;
+pub mod make;
+pub mod scan;
 mod scrub;
 mod show;
 mod sides;
@@ -30,7 +31,15 @@ use change::{Destruction, MemberWord, Naming};
 /// # Errors
 /// Of opening the pool; what cannot be read.
 pub fn run(args: &PoolArgs, common: &Common, screen: &Screen) -> Outcome {
-    match &args.command {
+    if args.scan.is_empty() {
+        return carry_out(&args.command, common, screen);
+    }
+    let command = scan::with_members(&args.command, &args.scan)?;
+    carry_out(&command, common, screen)
+}
+
+fn carry_out(command: &PoolCommand, common: &Common, screen: &Screen) -> Outcome {
+    match command {
         PoolCommand::List(list) => with_pool(&list.source, screen, async |pool| {
             list::run(&pool, screen).await
         }),

@@ -75,6 +75,7 @@ impl Served {
                     "members are files, devices or URIs; a file without a slash that is not there is taken for a \
                      pool",
                 )
+                .hint("to have them found, name the places to look in:   --scan PLACE...")
         };
         Err(refusal.unwrap_or_else(unknown))
     }

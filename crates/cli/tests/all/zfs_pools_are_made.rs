@@ -302,3 +302,46 @@ fn a_pool_is_made_served_written_checked_and_taken_up_again() {
         short.err
     );
 }
+
+#[test]
+fn the_members_of_a_pool_are_found_by_its_name() {
+    let place = Place::new("zfs-scan");
+    std::fs::create_dir(place.file("d")).unwrap();
+    std::fs::create_dir(place.file("e")).unwrap();
+    let done = |words: &str| {
+        let run = place.plexum(words);
+        assert_eq!(run.exit, 0, "{words}: {}{}", run.out, run.err);
+        run.out
+    };
+    let refused = |words: &str, code: &str| {
+        let run = place.plexum(&format!("--json {words}"));
+        assert_ne!(run.exit, 0, "{words}: {}", run.out);
+        let said = format!("{}{}", run.out, run.err);
+        assert!(said.contains(code), "{words}: {said}");
+    };
+    done("pool create tank raidz1 --member-size 96M d/a d/b d/c");
+    done("pool create-volume tank/vol 8M --scan d");
+    done("pool snapshot tank/vol@monday --scan d");
+    done("pool status --scan d");
+    assert!(done("pool list tank --scan d").contains("tank/vol@monday"));
+    done("pool scrub --scan d");
+    done("pool offline d/b tank --scan d");
+    done("pool online d/b tank --scan d");
+    done("pool replace d/b e/new tank --member-size 96M --scan d");
+    std::fs::remove_file(place.file("d/b")).unwrap();
+    std::fs::rename(place.file("e/new"), place.file("d/new")).unwrap();
+    assert_served(&place, "--dataset tank/vol --scan d", &vec![0; 8 << 20]);
+    assert_sound(&place);
+
+    refused("pool status other --scan d", "no_such_volume");
+    refused("pool status d/a d/c --scan d", "usage");
+    refused("pool status --scan e", "no_such_volume");
+    refused("pool create other e/x --scan d", "usage");
+    refused("serve --dataset tank/vol d/a --scan d", "usage");
+    done("pool create tank --member-size 96M e/x");
+    refused("pool status tank --scan d e", "ambiguous_volume");
+    refused(
+        "pool snapshot tank/vol@tuesday --scan d e",
+        "ambiguous_volume",
+    );
+}
