@@ -253,7 +253,9 @@ pub enum Command {
     Gvinum(Words),
     /// Make another format of a volume: in place where the data can stay, or onto new members
     #[command(after_help = "Example:\n  plexum convert a.img b.img --to md-1.0\n  \
-        plexum convert da0.img da1.img da2.img --onto x.img y.img z.img --to md-1.2 --member-size 1T")]
+        plexum convert da0.img da1.img da2.img --onto x.img y.img z.img --to md-1.2 --member-size 1T\n  \
+        plexum convert a.img b.img --to zfs --name tank/vol --onto disks/*\n  \
+        plexum convert disks/* --volume tank/vol --to md-1.2 --level 6 --onto e f g h")]
     Convert(Convert),
     /// Print the Vinum configuration of drives, or check a text; or check that of Plexum
     #[command(

@@ -6,7 +6,7 @@ use std::time::Instant;
 use plexum_daemon::changes::Reverse;
 use plexum_daemon::examine::examine_path;
 use plexum_daemon::foreign::convert::{
-    Goal, Journal, Phase, Source, Step, copy, plan_in_place, run_in_place, source_of,
+    Goal, Journal, Phase, Place, Source, Step, copy, plan_in_place, run_in_place, source_of,
 };
 use plexum_daemon::foreign::offline::{Found, system_of};
 use plexum_daemon::problem::{Code, Problem};
@@ -20,8 +20,12 @@ use crate::errors::Outcome;
 use crate::history::{noted, tell, tell_undo};
 use crate::offline::{rehearse_members, runtime};
 use crate::output::{Screen, object};
+use crate::pool::args::CreateVolume;
 use crate::progress::Progress;
 use crate::units::show_bytes;
+
+/// Size of a new volume of a pool is a multiple of this: of any block that it may have.
+const POOL_SIZE_BYTES: u64 = 128 << 10;
 
 /// Bytes that are copied between two notes in the journal.
 const SAVE_BYTES: u64 = 64 << 20;
@@ -210,15 +214,15 @@ fn headers(args: &Convert, common: &Common, screen: &Screen) -> Outcome {
 fn onto(args: &Convert, common: &Common, screen: &Screen) -> Outcome {
     let mut runtime = runtime()?;
     let handle = runtime.handle();
-    let looking = source_of(&handle, &args.members, args.volume.as_deref());
-    let source = runtime.block_on(looking)?;
+    let (from, to) = ends(args)?;
+    let source = runtime.block_on(source_of(&handle, &from))?;
     let path = args
         .journal
         .clone()
         .unwrap_or_else(|| PathBuf::from(format!("plexum-convert-{}.journal", source.name)));
     let mut journal = match Journal::load(&path)? {
         Some(journal) => {
-            check_journal(&journal, args, &path)?;
+            check_journal(&journal, (&from, &to), &path)?;
             let (done, all) = (journal.copied_bytes, journal.size_bytes);
             screen.note(format!(
                 "{} goes on: {} of {} are copied",
@@ -233,7 +237,10 @@ fn onto(args: &Convert, common: &Common, screen: &Screen) -> Outcome {
             journal
         }
         None => {
-            make(&source, args, common, screen)?;
+            match &to.volume {
+                Some(name) => make_in_pool(name, &source, args, common, screen)?,
+                None => make(&source, args, common, screen)?,
+            }
             if common.dry_run {
                 screen.line(format!(
                     "  copy {} of {}, noted in {}, then compare",
@@ -245,9 +252,10 @@ fn onto(args: &Convert, common: &Common, screen: &Screen) -> Outcome {
             }
             let journal = Journal {
                 version: 1,
-                source: args.members.clone(),
-                volume: args.volume.clone(),
-                target: args.onto.clone(),
+                source: from.members,
+                volume: from.volume,
+                target: to.members,
+                target_volume: to.volume,
                 size_bytes: source.size_bytes,
                 phase: Phase::Copying,
                 copied_bytes: 0,
@@ -276,26 +284,77 @@ fn onto(args: &Convert, common: &Common, screen: &Screen) -> Outcome {
     Ok(0)
 }
 
-fn check_journal(journal: &Journal, args: &Convert, path: &Path) -> Result<(), Problem> {
-    if journal.source == args.members && journal.target == args.onto {
+/// The old volume and the new one; that of a pool has a name with a slash.
+fn ends(args: &Convert) -> Result<(Place, Place), Problem> {
+    let from = Place {
+        members: args.members.clone(),
+        volume: args.volume.clone(),
+    };
+    let to = Place {
+        members: args.onto.clone(),
+        volume: args.name.clone().filter(|_| args.to == "zfs"),
+    };
+    if args.to == "zfs" && to.dataset().is_none() {
+        return Err(
+            Problem::new(Code::Usage, "a volume of a pool has a name with a slash")
+                .why("the pool is made before:   plexum pool create tank raidz2 MEMBER...")
+                .hint("say which volume the copy becomes:   --name tank/vol"),
+        );
+    }
+    if from.dataset().is_some() && args.to != "zfs" && args.level.is_none() {
+        return Err(
+            Problem::new(Code::Usage, "a volume of a pool has no level of its own")
+                .hint("say which the new one has:   --level 6"),
+        );
+    }
+    Ok((from, to))
+}
+
+fn check_journal(
+    journal: &Journal,
+    (from, to): (&Place, &Place),
+    path: &Path,
+) -> Result<(), Problem> {
+    if journal.from() == *from && journal.to() == *to {
         return Ok(());
     }
     let shown = path.display();
     let text = format!("{shown} is about another conversion");
+    let words = |place: Place| [place.members, place.volume.into_iter().collect()].concat();
     Err(Problem::new(Code::WrongState, text)
         .why(format!(
             "it copies {} onto {}",
-            journal.source.join(" "),
-            journal.target.join(" ")
+            words(journal.from()).join(" "),
+            words(journal.to()).join(" ")
         ))
         .hint("give another name:   --journal FILE")
         .hint(format!("if that one is given up:   rm {shown}")))
 }
 
+/// Makes the new volume as `plexum pool create-volume` does.
+fn make_in_pool(
+    name: &str,
+    source: &Source,
+    args: &Convert,
+    common: &Common,
+    screen: &Screen,
+) -> Result<(), Problem> {
+    let create = CreateVolume {
+        name: name.to_owned(),
+        size: source.size_bytes.next_multiple_of(POOL_SIZE_BYTES),
+        members: args.onto.clone(),
+        block: None,
+        force: false,
+        trust: false,
+    };
+    crate::pool::make::create_volume(&create, common, screen).map(drop)
+}
+
 /// Makes the new volume as `plexum create` does.
 fn make(source: &Source, args: &Convert, common: &Common, screen: &Screen) -> Result<(), Problem> {
     let name = args.name.as_deref().unwrap_or(&source.name);
-    let level = args.level.as_deref().unwrap_or(&source.level);
+    let level = args.level.as_deref().or(source.level.as_deref());
+    let level = level.ok_or_else(|| Problem::new(Code::Bug, "a volume without a level"))?;
     let mut typed = vec![
         "plexum", "create", name, "--level", level, "--format", &args.to,
     ];

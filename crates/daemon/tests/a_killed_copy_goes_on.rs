@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 
 use plexum_daemon::create::{CreateRequest, Creation};
 use plexum_daemon::foreign::Kind;
-use plexum_daemon::foreign::convert::{Goal, Journal, Phase, copy, run_in_place, source_of};
+use plexum_daemon::foreign::convert::{Goal, Journal, Phase, Place, copy, run_in_place, source_of};
 use plexum_daemon::foreign::create::{ForeignCreation, LabelRequest, MirrorOptions};
+use plexum_daemon::pool_change::PoolChange;
+use plexum_daemon::pool_write::{PoolCreation, PoolRequest, Trust, open_writable, wall_seconds};
 use plexum_daemon::problem::Code;
 use plexum_format::gmirror::Balance;
 use plexum_format::md::MdVersion;
 use plexum_layout::{Organisation, Raid5Layout};
+use plexum_pool::{Foreign, GroupKind};
 use plexum_runtime::file::Access;
 use plexum_runtime::{Handle, IoChoice, Runtime};
 
@@ -30,6 +33,14 @@ fn paths(folder: &Path, names: [&str; 2]) -> Vec<String> {
         .iter()
         .map(|name| folder.join(name).display().to_string());
     each.collect()
+}
+
+/// The only volume on these members.
+fn at(members: &[String]) -> Place {
+    Place {
+        members: members.to_vec(),
+        volume: None,
+    }
 }
 
 /// A mirror of FreeBSD with a pattern on it.
@@ -80,29 +91,74 @@ async fn raid5(handle: &Handle, members: &[String]) {
     creation.unwrap().carry_out(handle, None).await.unwrap();
 }
 
+/// A pool of a mirror, with a volume of `SIZE`.
+async fn pool_with_volume(handle: &Handle, members: &[String]) {
+    let request = PoolRequest {
+        name: "tank".into(),
+        groups: vec![(GroupKind::Mirror, members.to_vec())],
+        member_size_bytes: Some(64 << 20),
+        sector_bytes: 4096,
+    };
+    let creation = PoolCreation::prepare(handle, &request, Access::ReadWrite).await;
+    creation.unwrap().carry_out(handle).await.unwrap();
+    let opened = open_writable(handle, members, Foreign::Refused, Trust::AfterCheck).await;
+    let mut pool = opened.unwrap();
+    let change = PoolChange::CreateVolume {
+        name: "tank/v".into(),
+        size_bytes: SIZE as u64,
+        block_bytes: None,
+    };
+    change.carry_out(handle, &mut pool).await.unwrap();
+    pool.export(wall_seconds().unwrap()).await.unwrap();
+}
+
 #[test]
 fn a_copy_that_was_killed_goes_on_from_its_journal() {
     let folder = folder("killed-copy");
-    let mut runtime = Runtime::new(IoChoice::Threads).unwrap();
-    let handle = runtime.handle();
-    let old = paths(&folder, ["a", "b"]);
-    let content = runtime.block_on(mirror(&handle, &old));
-    let before: Vec<Vec<u8>> = old
-        .iter()
-        .map(|path| std::fs::read(path).unwrap())
-        .collect();
-    for steps in 1.. {
+    kill_after_every_step(&folder, |runtime, steps| {
         let mut new = paths(&folder, [&format!("x{steps}"), &format!("y{steps}")]);
         new.push(folder.join(format!("z{steps}")).display().to_string());
+        runtime.block_on(raid5(&runtime.handle(), &new));
+        at(&new)
+    });
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_copy_into_a_pool_that_was_killed_goes_on_from_its_journal() {
+    let folder = folder("killed-copy-into-pool");
+    kill_after_every_step(&folder, |runtime, steps| {
+        let new = paths(&folder, [&format!("x{steps}"), &format!("y{steps}")]);
+        runtime.block_on(pool_with_volume(&runtime.handle(), &new));
+        Place {
+            members: new,
+            volume: Some("tank/v".into()),
+        }
+    });
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Copies a mirror to what `make` has made, killed after one step, after two, and so on until it is not killed any
+/// more; each goes on and ends.
+fn kill_after_every_step(folder: &Path, make: impl Fn(&mut Runtime, usize) -> Place) {
+    let mut runtime = Runtime::new(IoChoice::Threads).unwrap();
+    let handle = runtime.handle();
+    let old = paths(folder, ["a", "b"]);
+    let content = runtime.block_on(mirror(&handle, &old));
+    let read = |path: &String| std::fs::read(path).unwrap();
+    let before: Vec<Vec<u8>> = old.iter().map(read).collect();
+    let save_bytes = 256 << 10;
+    for steps in 1.. {
+        let new = make(&mut runtime, steps);
         let path = folder.join(format!("journal{steps}"));
-        runtime.block_on(raid5(&handle, &new));
-        let source = runtime.block_on(source_of(&handle, &old, None)).unwrap();
+        let source = runtime.block_on(source_of(&handle, &at(&old))).unwrap();
         assert_eq!(source.size_bytes, content.len() as u64);
         let mut journal = Journal {
             version: 1,
             source: old.clone(),
             volume: None,
-            target: new.clone(),
+            target: new.members.clone(),
+            target_volume: new.volume.clone(),
             size_bytes: source.size_bytes,
             phase: Phase::Copying,
             copied_bytes: 0,
@@ -113,19 +169,10 @@ fn a_copy_that_was_killed_goes_on_from_its_journal() {
             left -= 1;
             left > 0
         };
-        let save_bytes = 256 << 10;
-        let first = runtime.block_on(copy(
-            &handle,
-            &mut journal,
-            &path,
-            save_bytes,
-            &mut count_down,
-        ));
-        let Err(problem) = first else {
-            assert!(
-                steps > 9,
-                "it was killed while it copied and while it compared"
-            );
+        let copying = copy(&handle, &mut journal, &path, save_bytes, &mut count_down);
+        let Err(problem) = runtime.block_on(copying) else {
+            let both = "it was killed while it copied and while it compared";
+            assert!(steps > 9, "{both}");
             assert!(!path.exists());
             break;
         };
@@ -144,18 +191,14 @@ fn a_copy_that_was_killed_goes_on_from_its_journal() {
         let goes_on = first_step.phase == Phase::Comparing || first_step.done_bytes > done;
         assert!(goes_on, "what was copied is not copied again");
         assert!(!path.exists());
-        let found = runtime.block_on(source_of(&handle, &new, None)).unwrap();
+        let found = runtime.block_on(source_of(&handle, &new)).unwrap();
         assert!(found.size_bytes >= content.len() as u64);
-        for path in &new {
+        for path in &new.members {
             std::fs::remove_file(path).unwrap();
         }
     }
-    let after: Vec<Vec<u8>> = old
-        .iter()
-        .map(|path| std::fs::read(path).unwrap())
-        .collect();
+    let after: Vec<Vec<u8>> = old.iter().map(read).collect();
     assert!(before == after, "the old members are only read");
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -173,6 +216,7 @@ fn a_difference_keeps_the_old_volume() {
         source: old,
         volume: None,
         target: new,
+        target_volume: None,
         size_bytes: SIZE as u64 - 512,
         phase: Phase::Comparing, // nothing was copied
         copied_bytes: SIZE as u64 - 512,

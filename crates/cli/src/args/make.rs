@@ -84,16 +84,16 @@ pub struct Convert {
     /// Members of the volume; it must not be served
     #[arg(value_name = "MEMBER", required = true)]
     pub members: Vec<String>,
-    /// md-1.2, md-1.1, md-1.0, md-0.90, gmirror or gvinum
+    /// md-1.2, md-1.1, md-1.0, md-0.90, gmirror or gvinum; zfs: a volume of a pool, copied
     #[arg(long, value_name = "FORMAT")]
     pub to: String,
-    /// Copy onto these new members, in slot order; without it the data stay in place
+    /// Copy onto these new members, in slot order; without it the data stay in place; of a pool all members
     #[arg(long, value_name = "MEMBER", num_args = 1..)]
     pub onto: Vec<String>,
-    /// Which of several volumes of Vinum drives
+    /// Which of several volumes of Vinum drives; or of a ZFS pool: POOL/VOLUME[@SNAPSHOT]
     #[arg(long, value_name = "NAME")]
     pub volume: Option<String>,
-    /// Name of the new volume [default: as the old one]
+    /// Name of the new volume [default: as the old one]; in a pool: POOL/VOLUME
     #[arg(long)]
     pub name: Option<String>,
     /// Level of the new volume [default: as the old one]

@@ -117,6 +117,96 @@ fn a_vinum_volume_is_copied_onto_a_linux_array_and_back() {
 }
 
 #[test]
+fn volumes_of_all_formats_are_copied_into_a_pool_and_back() {
+    let place = Place::new("convert-pool");
+    ok(&place, "pool create tank raidz1 --member-size 96M p q r");
+    let sources = [
+        (
+            "md",
+            "create md --level 5 --member-size 9M a0 a1 a2",
+            "a0 a1 a2",
+        ),
+        (
+            "gm",
+            "create gm --level 1 --format gmirror --member-size 9M b0 b1",
+            "b0 b1",
+        ),
+        (
+            "gv",
+            "create gv --level 5 --format gvinum --member-size 9M c0 c1 c2",
+            "c0 c1 c2",
+        ),
+    ];
+    for (at, (name, create, members)) in sources.into_iter().enumerate() {
+        let byte = 7 + at as u8;
+        ok(&place, create);
+        ok(&place, &format!("serve --background --write {members}"));
+        fill(&place, name, 1 << 20, byte);
+        ok(&place, &format!("stop {name}"));
+        let words = format!("convert {members} --to zfs --name tank/{name} --onto p q r");
+        let before = place.snapshot();
+        let plan = ok(&place, &format!("{words} --dry-run"));
+        assert!(
+            plan.contains(&format!("create tank/{name}: volume of")),
+            "{plan}"
+        );
+        assert!(place.snapshot() == before, "only a plan");
+        ok(&place, &words);
+        assert!(
+            !place
+                .file(&format!("plexum-convert-{name}.journal"))
+                .exists()
+        );
+        assert!(ok(&place, "pool check p q r").contains("tank"));
+        let back = format!("x{at} y{at}");
+        let level = place.plexum(&format!(
+            "convert p q r --volume tank/{name} --to md-1.2 --onto {back}"
+        ));
+        assert_eq!(level.exit, 2, "{}", level.err);
+        assert!(level.err.contains("--level"), "{}", level.err);
+        ok(
+            &place,
+            &format!(
+                "convert p q r --volume tank/{name} --to md-1.2 --level 1 --member-size 24M --onto {back}"
+            ),
+        );
+        ok(&place, &format!("serve --background {back}"));
+        let run = place.tool("nbdcopy", &format!("{} content{at}", uri(&place, name)));
+        assert_eq!(run.exit, 0, "{}", run.err);
+        ok(&place, &format!("stop {name}"));
+        let content = std::fs::read(place.file(&format!("content{at}"))).unwrap();
+        assert!(content[..1 << 20] == vec![byte; 1 << 20]);
+    }
+}
+
+#[test]
+fn a_copy_into_or_out_of_a_pool_says_what_it_lacks() {
+    let place = Place::new("convert-pool-refused");
+    ok(&place, "create v --level 1 --member-size 9M a b");
+    ok(&place, "pool create tank mirror --member-size 96M p q");
+    let refused = |words: &str, exit: i32, text: &str| {
+        let before = place.snapshot();
+        let run = place.plexum(words);
+        assert_eq!(run.exit, exit, "{words}: {}", run.err);
+        assert!(run.err.contains(text), "{words}: {}", run.err);
+        assert!(place.snapshot() == before, "{words}: nothing was written");
+    };
+    refused("convert a b --to zfs --onto p q", 2, "--name tank/vol");
+    refused("convert a b --to zfs --name other/v --onto p q", 4, "other");
+    refused("convert a b --to zfs --name tank/v --onto p", 4, "q");
+    refused(
+        "convert p q --volume tank/none --to md-1.2 --level 1 --onto x y",
+        4,
+        "none",
+    );
+    ok(&place, "pool create-volume tank/v 1M p q");
+    refused("convert a b --to zfs --name tank/v --onto p q", 4, "tank/v");
+    ok(&place, "serve --background --write --dataset tank/v p q");
+    refused("convert a b --to zfs --name tank/w --onto p q", 6, "in use");
+    ok(&place, "stop v");
+}
+
+#[test]
 fn headers_of_before_2009_are_converted_on_request() {
     let place = Place::new("convert-headers");
     let cases = freebsd_cases("gvinum");

@@ -15,5 +15,6 @@ mod served;
 mod status;
 mod volume;
 
+pub(crate) use opened::open_live;
 pub(crate) use served::{PoolServed, not_served, only_shown};
 pub(crate) use volume::PoolVolume;

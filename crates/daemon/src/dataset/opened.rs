@@ -13,7 +13,7 @@ use plexum_zfs::{DatasetName, OpenOptions, Pool, PoolReport};
 
 use super::export::Content;
 use crate::open::AnyDevice;
-use crate::pool_write::{of_pool, open_writable, wall_seconds};
+use crate::pool_write::{Trust, of_pool, open_writable, wall_seconds};
 use crate::problem::{Code, Problem};
 use crate::serve_dataset::DatasetRequest;
 use crate::zfs::{of_zfs, open_pool};
@@ -95,7 +95,11 @@ impl Opened {
     /// Of opening the pool and the volumes.
     pub(super) async fn of(handle: &Handle, request: &DatasetRequest) -> Result<Self, Problem> {
         let (report, source) = match request.access {
-            Access::ReadWrite => writable(handle, request).await?,
+            Access::ReadWrite => {
+                let (members, datasets) = (&request.members, &request.datasets);
+                let opened = open_live(handle, members, datasets, request.trust).await?;
+                (opened.0, Source::Write(opened.1))
+            }
             Access::ReadOnly => {
                 let options = OpenOptions { txg: request.txg };
                 let pool = open_pool(handle, &request.members, &options).await?;
@@ -114,15 +118,22 @@ impl Opened {
     }
 }
 
-async fn writable(
+/// Opens a pool to be written, in which these volumes are; its labels say that it is in use. A pool that is only
+/// rehearsed is left as it is.
+///
+/// # Errors
+/// Of opening the pool and the volumes.
+pub(crate) async fn open_live(
     handle: &Handle,
-    request: &DatasetRequest,
-) -> Result<(PoolReport, Source), Problem> {
-    let mut pool = open_writable(handle, &request.members, Foreign::Refused, request.trust).await?;
+    members: &[String],
+    datasets: &[String],
+    trust: Trust,
+) -> Result<(PoolReport, Rc<LivePool<AnyDevice, RealClock>>), Problem> {
+    let mut pool = open_writable(handle, members, Foreign::Refused, trust).await?;
     let report = pool.report().cloned();
     let report =
         report.ok_or_else(|| Problem::new(Code::Bug, "a pool that was opened has no report"))?;
-    for name in &request.datasets {
+    for name in datasets {
         let opened = pool.open_volume(name).await;
         opened.map_err(|error| of_pool(&error))?;
     }
@@ -131,5 +142,5 @@ async fn writable(
         begun.map_err(|error| of_pool(&error))?;
     }
     let live = LivePool::new(pool, handle.clock(), PENDING_BYTES_MAX);
-    Ok((report, Source::Write(Rc::new(live))))
+    Ok((report, Rc::new(live)))
 }
