@@ -233,9 +233,7 @@ impl PoolChange {
     #[must_use]
     pub fn changed_volume(&self) -> Option<&str> {
         match self {
-            Self::DestroyVolume { name } | Self::Rollback { name } | Self::Resize { name, .. } => {
-                Some(name)
-            }
+            Self::DestroyVolume { name } | Self::Rollback { name } => Some(name),
             Self::Rename { old, .. } if !old.contains('@') => Some(old),
             _ => None,
         }

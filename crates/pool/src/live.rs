@@ -7,12 +7,13 @@
 //! - while [`LivePool::commit_in_time`] runs, nothing waits for a root for longer than its limit, in an intent log or
 //!   not: so an importer has little to replay, and who never flushes loses little;
 //! - a request that changes something has the pool alone; those that read have it together;
-//! - a volume that is open stays what it is: it is not destroyed, rolled back, renamed or made smaller.
+//! - a volume that is open stays what it is: it is not destroyed, rolled back, renamed or made smaller. It may become
+//!   larger; a request knows one size from its beginning to its end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use plexum_block::clock::{Clock, Moment};
@@ -54,8 +55,8 @@ pub struct LivePool<D, C> {
     report: RefCell<Option<Rc<PoolReport>>>,
     /// Why nothing is written any more.
     frozen: RefCell<Option<String>>,
-    /// Volumes that are open, by the number of their data set, and how often.
-    open: RefCell<BTreeMap<u64, usize>>,
+    /// Volumes that are open, by the number of their data set.
+    open: RefCell<BTreeMap<u64, Weak<Opened>>>,
     /// The walk over the blocks that is on its way.
     walking: RefCell<Option<Walking>>,
 }
@@ -71,6 +72,13 @@ pub struct Walking {
     pub total_bytes: u64,
     /// When it began.
     pub began: Moment,
+}
+
+/// A volume that is open, for all who have opened it.
+struct Opened {
+    volume: RefCell<Rc<OpenVolume>>,
+    /// It has another size.
+    resized: Signal,
 }
 
 /// The pool while a request has it; it goes back whatever happens to the request.
@@ -157,8 +165,10 @@ impl<D: Device, C: Clock> LivePool<D, C> {
         let change = async |pool: &mut WritablePool<D>| {
             let result = work(pool).await;
             // Some changes end logs; volumes that are open go on having one.
-            for dataset in self.open.borrow().keys() {
-                pool.use_log_of(*dataset);
+            for (dataset, opened) in self.open.borrow().iter() {
+                if opened.strong_count() > 0 {
+                    pool.use_log_of(*dataset);
+                }
             }
             *self.report.borrow_mut() = pool.report().cloned().map(Rc::new);
             match pool.has_changes() {
@@ -183,7 +193,35 @@ impl<D: Device, C: Clock> LivePool<D, C> {
 
     /// Whether a volume of this number is open.
     pub(crate) fn is_open(&self, dataset: u64) -> bool {
-        self.open.borrow().contains_key(&dataset)
+        self.opened(dataset).is_some()
+    }
+
+    /// A volume that was opened; the same for all who open it.
+    fn open_once(&self, volume: OpenVolume) -> Rc<Opened> {
+        let dataset = volume.dataset;
+        if let Some(opened) = self.opened(dataset) {
+            return opened;
+        }
+        let opened = Rc::new(Opened {
+            volume: RefCell::new(Rc::new(volume)),
+            resized: Signal::new(),
+        });
+        let mut open = self.open.borrow_mut();
+        open.retain(|_, opened| opened.strong_count() > 0);
+        open.insert(dataset, Rc::downgrade(&opened));
+        opened
+    }
+
+    fn opened(&self, dataset: u64) -> Option<Rc<Opened>> {
+        self.open.borrow().get(&dataset)?.upgrade()
+    }
+
+    /// Who has a volume open knows from now on that it is this one.
+    pub(crate) fn show_size(&self, volume: OpenVolume) {
+        if let Some(opened) = self.opened(volume.dataset) {
+            *opened.volume.borrow_mut() = Rc::new(volume);
+            opened.resized.notify();
+        }
     }
 
     async fn commit(&self, pool: &mut WritablePool<D>) -> Result<(), PoolError> {
@@ -351,7 +389,7 @@ impl<D: Device, C: Clock> LivePool<D, C> {
 /// A volume of a pool that is served. All volumes of a pool share it.
 pub struct LiveVolume<D, C> {
     pool: Rc<LivePool<D, C>>,
-    volume: OpenVolume,
+    opened: Rc<Opened>,
 }
 
 impl<D: Device, C: Clock> LiveVolume<D, C> {
@@ -363,20 +401,29 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
         let open = async |live: &mut WritablePool<D>| {
             let volume = live.open_volume(name).await?;
             live.use_log(&volume);
-            *pool.open.borrow_mut().entry(volume.dataset).or_default() += 1;
-            Ok::<_, PoolError>(volume)
+            Ok::<_, PoolError>(pool.open_once(volume))
         };
-        let volume = pool.with(open).await?;
+        let opened = pool.with(open).await?;
         Ok(Self {
             pool: Rc::clone(pool),
-            volume,
+            opened,
         })
     }
 
-    /// What it is.
+    /// What it is now.
     #[must_use]
-    pub fn volume(&self) -> &OpenVolume {
-        &self.volume
+    pub fn volume(&self) -> Rc<OpenVolume> {
+        Rc::clone(&self.opened.volume.borrow())
+    }
+
+    /// Returns the size when it is no longer `known_bytes`.
+    pub async fn resized(&self, known_bytes: u64) -> u64 {
+        let size_bytes = || self.opened.volume.borrow().size_bytes;
+        self.opened
+            .resized
+            .until(|| size_bytes() != known_bytes)
+            .await;
+        size_bytes()
     }
 
     /// The bytes of a range, as they were written last.
@@ -384,14 +431,15 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
     /// # Errors
     /// Those of [`WritablePool::read`].
     pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, PoolError> {
+        let volume = &self.volume();
         let read = async |pool: &WritablePool<D>| {
-            let bytes = pool.read_unmended(&self.volume, offset_bytes, length_bytes);
+            let bytes = pool.read_unmended(volume, offset_bytes, length_bytes);
             Ok::<_, PoolError>((bytes.await?, pool.has_damage()))
         };
         let (bytes, has_damage) = self.pool.look(read).await?;
         if has_damage {
             let range = offset_bytes..offset_bytes + length_bytes as u64;
-            let mend = async |pool: &mut WritablePool<D>| pool.mend(&self.volume, range).await;
+            let mend = async |pool: &mut WritablePool<D>| pool.mend(volume, range).await;
             self.pool.with(mend).await?;
         }
         Ok(bytes)
@@ -402,7 +450,8 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
     /// # Errors
     /// Those of [`WritablePool::write`] and of the commit that it may need.
     pub async fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), PoolError> {
-        self.change(async |pool| pool.write(&self.volume, offset_bytes, bytes).await)
+        let volume = &self.volume();
+        self.change(async |pool| pool.write(volume, offset_bytes, bytes).await)
             .await
     }
 
@@ -411,7 +460,8 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
     /// # Errors
     /// As [`write`](Self::write).
     pub async fn trim(&self, range: Range<u64>) -> Result<(), PoolError> {
-        self.change(async |pool| pool.trim(&self.volume, range.clone()).await)
+        let volume = &self.volume();
+        self.change(async |pool| pool.trim(volume, range.clone()).await)
             .await
     }
 
@@ -444,17 +494,6 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
     /// Those of [`LivePool::flush`].
     pub async fn flush(&self) -> Result<(), PoolError> {
         self.pool.flush().await
-    }
-}
-
-impl<D, C> Drop for LiveVolume<D, C> {
-    fn drop(&mut self) {
-        let mut open = self.pool.open.borrow_mut();
-        let count = open.get_mut(&self.volume.dataset);
-        if let Some(count) = count {
-            *count -= 1;
-        }
-        open.retain(|_, count| *count > 0);
     }
 }
 

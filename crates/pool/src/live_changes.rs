@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - a change has the pool for itself, but for a walk over the blocks, which clients are served beside;
-//! - what is done to a volume's contents, name or size is refused while it is open;
+//! - what is done to a volume's contents or name is refused while it is open, and it is made no smaller;
 //! - a change that was answered is in a root.
 
 use plexum_block::clock::Clock;
@@ -15,13 +15,15 @@ use crate::replace::Replacement;
 use crate::snapshot::Now;
 use crate::state::WritablePool;
 use crate::upkeep::{Task, UpkeepReport};
+use crate::volume::OpenVolume;
 
 /// A scrub that had to begin again so often is not tried any more: the space that it keeps is needed.
 const SCRUBS_MAX: usize = 5;
 
 impl<D: Device, C: Clock> LivePool<D, C> {
     /// Runs `work`, one of the changes of [`WritablePool`] that commit before they return, while clients wait. It must
-    /// not change what an open volume is: see [`change_volume`](Self::change_volume).
+    /// not change what an open volume is: see [`change_volume`](Self::change_volume) and
+    /// [`change_size`](Self::change_size).
     ///
     /// # Errors
     /// Those of the work.
@@ -36,8 +38,8 @@ impl<D: Device, C: Clock> LivePool<D, C> {
         self.with_change(unless_ended).await
     }
 
-    /// The same of what changes a volume's contents, its name or its size. `name` is the volume's, or that of one of
-    /// its snapshots.
+    /// The same of what changes a volume's contents or its name. `name` is the volume's, or that of one of its
+    /// snapshots.
     ///
     /// # Errors
     /// `Refused` while it is open, or when there is no such volume; those of the work.
@@ -46,15 +48,43 @@ impl<D: Device, C: Clock> LivePool<D, C> {
         name: &str,
         work: impl AsyncFnOnce(&mut WritablePool<D>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let volume = name.split('@').next().unwrap_or(name);
+        self.change_unless_open(name, |_| false, work).await
+    }
+
+    /// The same of what gives a volume another size. Who has it open sees the new one when it is in a root.
+    ///
+    /// # Errors
+    /// As [`change_volume`](Self::change_volume), but for one that is open and becomes larger.
+    pub async fn change_size<T, E: From<PoolError>>(
+        &self,
+        name: &str,
+        size_bytes: u64,
+        work: impl AsyncFnOnce(&mut WritablePool<D>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let is_larger = |volume: &OpenVolume| size_bytes >= volume.size_bytes;
+        self.change_unless_open(name, is_larger, work).await
+    }
+
+    async fn change_unless_open<T, E: From<PoolError>>(
+        &self,
+        name: &str,
+        may_be_open: impl Fn(&OpenVolume) -> bool,
+        work: impl AsyncFnOnce(&mut WritablePool<D>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let name = name.split('@').next().unwrap_or(name);
         let unless_open = async |pool: &mut WritablePool<D>| {
             self.check_ended(pool)?;
-            let dataset = pool.open_volume(volume).await?.dataset;
-            if self.is_open(dataset) {
-                let text = format!("{volume} is served: it stays what it is meanwhile");
+            let volume = pool.open_volume(name).await?;
+            let is_open = self.is_open(volume.dataset);
+            if is_open && !may_be_open(&volume) {
+                let text = format!("{name} is served: it stays what it is meanwhile");
                 return Err(PoolError::Refused(text).into());
             }
-            work(pool).await
+            let done = work(pool).await?;
+            if is_open {
+                self.show_size(pool.open_volume(name).await?);
+            }
+            Ok(done)
         };
         self.with_change(unless_open).await
     }

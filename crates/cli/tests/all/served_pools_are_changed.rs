@@ -1,7 +1,7 @@
 //! Words of `plexum pool` on a pool whose volumes are served: the server makes the change while clients go on.
 
 use super::common::served::{done, wait_until};
-use super::common::{Place, Run};
+use super::common::{Place, Run, uri};
 use super::daemon::{Daemon, names, served};
 use super::daemon_has_pools::{assert_holds, fill, pool, verdict};
 use super::zfs_pools_are_made::assert_sound;
@@ -43,7 +43,8 @@ fn snapshots_and_volumes_of_a_served_pool_are_made_and_what_is_served_stays_what
         "pool rollback -n --force tank/one@first",
         "pool destroy-volume --yes --force tank/one",
         "pool rename tank/one tank/other",
-        "pool resize tank/one 16M",
+        "pool resize --yes --shrink tank/one 1M",
+        "pool resize tank/one 1M",
     ] {
         let said = refused(&place, words, 4);
         assert!(said.contains("tank/one is served"), "{words}: {said}");
@@ -64,6 +65,31 @@ fn snapshots_and_volumes_of_a_served_pool_are_made_and_what_is_served_stays_what
     assert_holds(&place, "one", &one);
     daemon.end(&place);
     assert_sound(&place);
+}
+
+#[test]
+fn a_volume_of_a_pool_becomes_larger_while_it_is_served() {
+    let (place, daemon, mut one) = serve_one("served-pool-grows");
+    let size = || done(&place, "status one --json").objects()[0]["size_bytes"].as_u64();
+    done(&place, "pool resize -n tank/one 24M");
+    assert_eq!(size(), Some(8 << 20), "only a plan");
+    done(&place, "pool resize tank/one 24M");
+    assert_eq!(size(), Some(24 << 20));
+    one.resize(24 << 20, 0);
+    assert_holds(&place, "one", &one);
+    one.fill(3);
+    std::fs::write(place.file("data"), &one).unwrap();
+    let copy = place.tool("nbdcopy", &format!("--flush data {}", uri(&place, "one")));
+    assert_eq!(copy.exit, 0, "{}", copy.err);
+    daemon.end(&place);
+    assert_sound(&place);
+    let daemon = Daemon::start(&place, "");
+    wait_until(&place, "it is served again", || {
+        served(&place).contains(&"one".to_owned())
+    });
+    assert_holds(&place, "one", &one);
+    assert_eq!(size(), Some(24 << 20));
+    daemon.end(&place);
 }
 
 #[test]

@@ -84,13 +84,7 @@ impl PoolServed {
             let mut trial = rehearsing(named.collect()).await?;
             change.rehearse(handle, &mut trial).await
         };
-        let made = match change.changed_volume() {
-            Some(volume) => {
-                let made = live.change_volume(volume, rehearse).await;
-                made.map_err(|problem| self.with_stop(problem, volume))?
-            }
-            None => live.change(rehearse).await?,
-        };
+        let made = self.change_live(&live, &change, rehearse).await?;
         let mut told = json!({"message": sentence(&change, "possible")});
         extend(&mut told, made);
         Ok(told)
@@ -130,13 +124,9 @@ impl PoolServed {
         let handle = &self.handle;
         // A future of its own each: together they are too deep for the compiler.
         let commit = async |pool: &mut _| Box::pin(change.commit(handle, pool, new)).await;
-        let made = match (change, change.changed_volume()) {
-            (PoolChange::Scrub, _) => json!({}),
-            (_, Some(volume)) => {
-                let made = live.change_volume(volume, commit).await;
-                made.map_err(|problem| self.with_stop(problem, volume))?
-            }
-            (_, None) => live.change(commit).await?,
+        let made = match change {
+            PoolChange::Scrub => json!({}),
+            _ => self.change_live(&live, change, commit).await?,
         };
         let mut text = sentence(change, "done");
         if let Some(task) = change.walk() {
@@ -158,6 +148,32 @@ impl PoolServed {
         let mut answer = json!({"message": text, "goes_on": change.walk().is_some()});
         extend(&mut answer, made);
         Ok(answer)
+    }
+
+    /// Runs `work`, which makes or tries a change, on the pool that is served.
+    ///
+    /// # Errors
+    /// A volume that is served is in the way; those of the work.
+    async fn change_live(
+        &self,
+        live: &Rc<Live>,
+        change: &PoolChange,
+        work: impl AsyncFnOnce(&mut Writable) -> Answer,
+    ) -> Answer {
+        let (volume, made) = match (change, change.changed_volume()) {
+            (
+                PoolChange::Resize {
+                    name, size_bytes, ..
+                },
+                _,
+            ) => (
+                name.as_str(),
+                live.change_size(name, *size_bytes, work).await,
+            ),
+            (_, Some(volume)) => (volume, live.change_volume(volume, work).await),
+            (_, None) => return live.change(work).await,
+        };
+        made.map_err(|problem| self.with_stop(problem, volume))
     }
 
     /// The member that a word means. A disk has several paths.

@@ -32,6 +32,14 @@ impl DatasetExport {
         }
     }
 
+    /// Its size now: one that is written may become larger.
+    pub(super) fn size_bytes(&self) -> u64 {
+        match &self.content {
+            Content::Read(volume) => volume.size_bytes(),
+            Content::Write(volume) => volume.volume().size_bytes,
+        }
+    }
+
     async fn finish(&self, fua: Fua) -> Result<(), IoError> {
         match fua {
             Fua::Yes => self.flush().await,
@@ -42,7 +50,16 @@ impl DatasetExport {
 
 impl Export for DatasetExport {
     fn info(&self) -> ExportInfo {
-        self.info.clone()
+        ExportInfo {
+            size_bytes: self.size_bytes(),
+            ..self.info.clone()
+        }
+    }
+    async fn resized(&self, known_bytes: u64) -> u64 {
+        match &self.content {
+            Content::Read(_) => std::future::pending().await,
+            Content::Write(volume) => volume.resized(known_bytes).await,
+        }
     }
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
         let length = length_bytes as usize;

@@ -216,6 +216,7 @@ impl PoolServed {
     /// The status of a volume.
     pub(crate) fn status(&self, volume: &PoolVolume) -> VolumeStatus {
         let mut status = volume.status.clone();
+        status.size_bytes = volume.export.size_bytes();
         status.exports = volume.ways.status(volume.name());
         if let Some(members) = self.members() {
             show_live(&mut status, &self.report_now(), &members);

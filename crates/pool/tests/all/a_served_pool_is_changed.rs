@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::common::memory::{MemoryDisk, Power};
 use crate::common::world::{VOLUME_BYTES, assert_sound, open, open_without, world};
+use plexum_block::wait::join;
 use plexum_disks::clock::SimClock;
 use plexum_disks::rng::Rng;
 use plexum_pool::{GroupKind, LivePool, LiveVolume, NewMember, Now, PoolError, Shrink};
@@ -59,7 +60,7 @@ async fn assert_whole(disks: &[MemoryDisk], bytes: &[u8], what: &str) {
         let mut there = disks.to_vec();
         there.remove(away);
         let (pool, volume) = open_without(&there).await;
-        let read = pool.read(&volume, 0, VOLUME_BYTES).await.unwrap();
+        let read = pool.read(&volume, 0, bytes.len()).await.unwrap();
         assert!(read == bytes, "{what}: read without disk {away}");
     }
 }
@@ -140,6 +141,43 @@ fn a_snapshot_of_a_volume_that_is_used_is_what_the_volume_was_and_flushes_go_on_
 }
 
 #[test]
+fn a_volume_becomes_larger_while_it_is_served() {
+    let mut rng = Rng::new(3);
+    block_on(async {
+        let (disks, mut now) = world(&[(GroupKind::RaidZ(1), 3)], 4096, &mut rng).await;
+        let (live, volume) = serve(&disks).await;
+        let other = LiveVolume::open(&live, "tank/vol").await.unwrap();
+        use_it(&volume, &mut now, &mut rng).await;
+        let (small, large) = (VOLUME_BYTES as u64, 3 * VOLUME_BYTES as u64);
+        let beyond = volume.write(large - 4096, &[7; 4096]).await;
+        assert!(beyond.is_err(), "it ends before");
+        let grow = live.change_size("tank/vol", large, async |pool| {
+            pool.resize("tank/vol", large, Shrink::Refused, 8).await
+        });
+        let (sees, done) = join(other.resized(small), grow).await;
+        done.unwrap();
+        assert_eq!(sees, large);
+        assert_eq!(
+            volume.volume().size_bytes,
+            large,
+            "whoever has it open knows"
+        );
+        now.resize(large as usize, 0);
+        assert!(
+            volume.read(0, large as usize).await.unwrap() == now,
+            "zeroes behind the old end"
+        );
+        volume.write(large - 4096, &[7; 4096]).await.unwrap();
+        now[large as usize - 4096..].fill(7);
+        other.flush().await.unwrap();
+        assert!(other.read(0, large as usize).await.unwrap() == now);
+        live.export().await.unwrap();
+        drop((volume, other, live));
+        assert_whole(&disks, &now, "grown").await;
+    });
+}
+
+#[test]
 fn what_a_volume_is_stays_while_it_is_served_and_can_be_changed_afterwards() {
     let mut rng = Rng::new(2);
     block_on(async {
@@ -158,10 +196,10 @@ fn what_a_volume_is_stays_while_it_is_served_and_can_be_changed_afterwards() {
                 pool.rename("tank/vol", "tank/other", 8).await
             })
         };
-        let resize = || {
-            live.change_volume("tank/vol", async |pool| {
-                let size = 2 * VOLUME_BYTES as u64;
-                pool.resize("tank/vol", size, Shrink::Refused, 8).await
+        let size = VOLUME_BYTES as u64 / 2;
+        let shrink = || {
+            live.change_size("tank/vol", size, async |pool| {
+                pool.resize("tank/vol", size, Shrink::Accepted, 8).await
             })
         };
         let destroy = || {
@@ -172,7 +210,7 @@ fn what_a_volume_is_stays_while_it_is_served_and_can_be_changed_afterwards() {
         for said in [
             refused(rollback().await),
             refused(rename().await),
-            refused(resize().await),
+            refused(shrink().await),
             refused(destroy().await),
         ] {
             assert!(said.starts_with("tank/vol is served"), "{said}");
@@ -180,7 +218,7 @@ fn what_a_volume_is_stays_while_it_is_served_and_can_be_changed_afterwards() {
         assert!(volume.read(0, VOLUME_BYTES).await.unwrap() == now);
         drop(volume);
         rollback().await.unwrap();
-        resize().await.unwrap();
+        shrink().await.unwrap();
         let gone = live.change(async |pool| pool.destroy_snapshot("tank/vol@a", 9).await);
         gone.await.unwrap();
         rename().await.unwrap();
