@@ -28,6 +28,8 @@ pub enum Control {
     EndTakeOver,
     /// Tells what the driver can do ([`Features`]).
     GetFeatures,
+    /// Gives a device that has appeared another size, in sectors.
+    UpdateSize,
 }
 
 /// Commands of a queue. Their argument is an [`IoArgument`].
@@ -66,6 +68,7 @@ impl Control {
             Self::StartTakeOver => (Direction::ReadsAndWrites, 0x10),
             Self::EndTakeOver => (Direction::ReadsAndWrites, 0x11),
             Self::GetFeatures => (Direction::Reads, 0x13),
+            Self::UpdateSize => (Direction::ReadsAndWrites, 0x15),
         };
         encode::<{ ControlArgument::BYTES }>(direction, number)
     }
@@ -84,6 +87,7 @@ impl fmt::Display for Control {
             Self::StartTakeOver => "START_USER_RECOVERY",
             Self::EndTakeOver => "END_USER_RECOVERY",
             Self::GetFeatures => "GET_FEATURES",
+            Self::UpdateSize => "UPDATE_SIZE",
         })
     }
 }
@@ -181,6 +185,9 @@ impl Features {
     pub const CMD_IOCTL_ENCODE: Self = Self(1 << 6);
     /// The server copies data by itself, where and when it wants.
     pub const USER_COPY: Self = Self(1 << 7);
+
+    /// A device that has appeared can get another size (Linux 6.16).
+    pub const UPDATE_SIZE: Self = Self(1 << 10);
 
     /// What a device here is made with.
     pub const WANTED: Self = Self(
@@ -451,6 +458,7 @@ mod tests {
             (Control::StartTakeOver, 0xc020_7510),
             (Control::EndTakeOver, 0xc020_7511),
             (Control::GetFeatures, 0x8020_7513),
+            (Control::UpdateSize, 0xc020_7515),
         ];
         for (command, code) in table {
             assert_eq!(command.code(), code, "{command}");

@@ -2,7 +2,8 @@
 //! plexum itself runs.
 //!
 //! One guest for those that every commit runs and one for those of `cargo xtask nightly`, since a boot costs half a
-//! minute: each case is a script, and its test looks what came of it.
+//! minute: each case is a script, and its test looks what came of it. What only newer kernels can do has a guest with
+//! the newest one of Debian's backports.
 #![allow(clippy::unwrap_used)] // a failed unwrap fails the test
 
 use std::path::{Path, PathBuf};
@@ -32,6 +33,14 @@ macro_rules! cases {
             #[test]
             #[ignore = "half a minute each, in a guest of their own: cargo xtask nightly guest"]
             fn $name() { crate::check(&crate::NIGHTLY, stringify!($name)); }
+        )*
+    };
+    (NEWEST: $($name:ident $script:literal)*) => {
+        pub(crate) const NEWEST_CASES: &[(&str, &str)] = &[$((stringify!($name), $script)),*];
+        $(
+            #[test]
+            #[ignore = "a kernel that has more than Debian 13's, in a guest of its own: cargo xtask nightly guest"]
+            fn $name() { crate::check(&crate::NEWEST, stringify!($name)); }
         )*
     };
     ($($name:ident $script:literal)*) => {
@@ -292,6 +301,31 @@ cases! { NIGHTLY:
     "#
 }
 
+cases! { NEWEST:
+    a_device_grows_with_its_volume_while_it_is_mounted r#"
+        exits 0 plexum pool create tank mirror --member-size 96M a b
+        exits 0 plexum pool create-volume tank/vol 16M a b
+        serve --write --name nas --dataset tank/vol a b --ublk
+        mkfs.ext4 -q $DEV; mkdir m; mount $DEV m; random data 64; cp data m; sync
+        exits 0 plexum pool resize tank/vol 48M
+        vm_wait 20 has_size 50331648 || die "the device has not grown"
+        exits 0 plexum events nas; says "has 50331648 bytes now"
+        resize2fs $DEV >out 2>&1 || { cat out; exit 1; }
+        random data 512; cp data m/large; sync; echo 3 >/proc/sys/vm/drop_caches; cmp data m/large
+        # Grown while no server was there.
+        kill_server; exits 0 plexum pool resize tank/vol 56M a b
+        serve --write --name nas --dataset tank/vol a b
+        vm_wait 20 has_size 58720256 || die "the device has not grown after the take-over"
+        umount m; e2fsck -fn $DEV >fsck.txt 2>&1 || { cat fsck.txt; exit 1; }
+        exits 0 plexum stop nas; nothing_left
+        exits 0 plexum pool check a b
+        new 1 24M c d; serve c d --ublk
+        exits 0 plexum grow nas --size 16M --yes
+        vm_wait 20 has_size 16777216 || die "the device of an array keeps its size"
+        exits 0 plexum stop nas; nothing_left
+    "#
+}
+
 /// Functions of single cases.
 const MORE: &str = r#"
 idle() { ! plexum status nas | grep -qE "resync|rebuild"; }
@@ -312,17 +346,23 @@ is_whole() { plexum status nas >out && grep -q "^nas  *OK" out; }
 # bay_in DEVICE: the number of the PCI slot that it is in
 bay_in() { grep -l "$(readlink -f /sys/class/block/${1#/dev/} | grep -o '0000:00:[0-9a-f]*' | tail -n 1)" \
   /sys/bus/pci/slots/*/address | sed 's#.*/slots/##; s#/.*##'; }
+has_size() { [ $(blockdev --getsize64 $DEV) = $1 ]; }
 has_device() { plexum status nas 2>/dev/null | grep -qF "$DEV "; }
 "#;
 
 /// Where a guest has left what came of its cases.
 type Guest = LazyLock<tempfile::TempDir>;
 
-static DAILY: Guest = LazyLock::new(|| guest([CASES, nvme::CASES, zfs::CASES]));
-static NIGHTLY: Guest =
-    LazyLock::new(|| guest([NIGHTLY_CASES, nvme::NIGHTLY_CASES, zfs::NIGHTLY_CASES]));
+static DAILY: Guest = LazyLock::new(|| guest("13", &[CASES, nvme::CASES, zfs::CASES]));
+static NIGHTLY: Guest = LazyLock::new(|| {
+    guest(
+        "13",
+        &[NIGHTLY_CASES, nvme::NIGHTLY_CASES, zfs::NIGHTLY_CASES],
+    )
+});
+static NEWEST: Guest = LazyLock::new(|| guest("bpo", &[NEWEST_CASES]));
 
-fn guest(cases: [&[(&str, &str)]; 3]) -> tempfile::TempDir {
+fn guest(kernel: &str, cases: &[&[(&str, &str)]]) -> tempfile::TempDir {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let plexum = Path::new(env!("CARGO_BIN_EXE_plexum"));
     let folder = tempfile::tempdir().unwrap();
@@ -333,15 +373,14 @@ fn guest(cases: [&[(&str, &str)]; 3]) -> tempfile::TempDir {
         nvme::MORE,
         zfs::MORE
     );
-    for (name, body) in cases.into_iter().flatten() {
+    for (name, body) in cases.iter().copied().flatten() {
         script.push_str(&format!("{name}() {{\n{body}\n}}\nrun {name}\n"));
     }
     let path: PathBuf = folder.path().join("script");
     std::fs::write(&path, script).unwrap();
     let output = Command::new(root.join("oracle/vm-oracle"))
-        .args([
-            "run", "--kernel", "13", "--module", "ublk_drv", "--mem", "1536M",
-        ])
+        .args(["run", "--kernel", kernel])
+        .args(["--module", "ublk_drv", "--mem", "1536M"])
         .args(["--timeout", &word("PLEXUM_GUEST_S", GUEST_S)])
         .args(DISKS.iter().flat_map(|disk| ["--disk", disk]))
         .arg("--out")

@@ -237,7 +237,10 @@ impl<E: Export + 'static> Making<E> {
         let device = Rc::new(device);
         let begun = self.begin(&device, &info, tasks).await;
         let started = match begun {
-            Ok(()) => self.appear(&device, control, is_taken_over).await,
+            Ok(()) => {
+                self.appear(&device, Arc::clone(&control), is_taken_over)
+                    .await
+            }
             Err(problem) => Err(problem),
         };
         if let Err(problem) = started {
@@ -252,7 +255,47 @@ impl<E: Export + 'static> Making<E> {
             Problem::from_io(&error, "making", &device.link().display().to_string())
         })?;
         let _ = join_write_out_path(); // the kernel's write-out waits for this process from now on
+        if control.features().have(Features::UPDATE_SIZE) {
+            self.follow_size(control, &device, tasks);
+        }
         Ok(device)
+    }
+
+    /// Keeps the device as large as the volume from now on. One that an earlier server has left may be smaller.
+    fn follow_size(&self, control: Arc<ControlDevice>, device: &Rc<Device<E>>, tasks: &Tasks) {
+        let (export, ending) = (Rc::clone(&self.export), Rc::clone(device));
+        let (events, clock, name) = (self.events.clone(), self.handle.clock(), self.name.clone());
+        let number = device.number();
+        let follow = async move {
+            let asked = Arc::clone(&control);
+            let params = aside(move || asked.params(number)).await;
+            let params = params.and_then(Result::ok).flatten();
+            let block_bytes = u64::from(export.info().block_bytes_min).max(512);
+            let whole = |bytes: u64| bytes / block_bytes * block_bytes;
+            let mut shown_bytes = params.map_or(0, |params| params.size_bytes());
+            let mut known_bytes = export.info().size_bytes;
+            loop {
+                if whole(known_bytes) != shown_bytes {
+                    shown_bytes = whole(known_bytes);
+                    let asked = Arc::clone(&control);
+                    let set = aside(move || asked.set_size(number, shown_bytes)).await;
+                    let path = block_device(number);
+                    let text = match set {
+                        Some(Ok(())) => format!("{} has {shown_bytes} bytes now", path.display()),
+                        Some(Err(error)) => format!("{} keeps its size: {error}", path.display()),
+                        None => {
+                            format!("{} keeps its size: {}", path.display(), no_thread().message)
+                        }
+                    };
+                    events.publish(clock.wall_seconds(), &name, "device", text, None);
+                }
+                known_bytes = export.resized(known_bytes).await;
+            }
+        };
+        let task = self.handle.spawn(async move {
+            first(follow, ending.ended.wait()).await;
+        });
+        tasks.borrow_mut().push(task);
     }
 
     /// Opens the device's file, and starts its session.

@@ -8,7 +8,7 @@ use std::path::Path;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use plexum_ublk::params::Params;
-use plexum_ublk::wire::{ANY_DEVICE, Control, ControlArgument, DeviceInfo, Features};
+use plexum_ublk::wire::{ANY_DEVICE, Control, ControlArgument, DeviceInfo, Features, SECTOR_BYTES};
 use rustix::io::Errno;
 
 const PATH: &str = "/dev/ublk-control";
@@ -73,6 +73,7 @@ impl UblkError {
 #[derive(Debug)]
 pub struct ControlDevice {
     file: File,
+    features: Features,
 }
 
 impl ControlDevice {
@@ -86,9 +87,12 @@ impl ControlDevice {
             Some(Errno::NOENT | Errno::NXIO | Errno::NODEV) | None => UblkError::NoDriver,
             Some(errno) => UblkError::NotPermitted(errno),
         })?;
-        let control = Self { file };
+        let mut control = Self {
+            file,
+            features: Features::default(),
+        };
         let mut answer = vec![0; 8];
-        let features = match control.call(Control::GetFeatures, ANY_DEVICE, 0, &mut answer) {
+        control.features = match control.call(Control::GetFeatures, ANY_DEVICE, 0, &mut answer) {
             Ok(()) => {
                 let mut bytes = [0; 8];
                 bytes.copy_from_slice(&answer);
@@ -103,10 +107,16 @@ impl ControlDevice {
                 _ => Features::default(),
             },
         };
-        match features.missing() {
+        match control.features.missing() {
             missing if missing.is_empty() => Ok(control),
             missing => Err(UblkError::Lacks(missing)),
         }
+    }
+
+    /// What the driver can do.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.features
     }
 
     /// Makes a device; gives what it has become.
@@ -199,6 +209,16 @@ impl ControlDevice {
     pub fn end_take_over(&self, device: u32) -> Result<(), UblkError> {
         let pid = u64::from(std::process::id());
         self.call(Control::EndTakeOver, device, pid, &mut Vec::new())
+    }
+
+    /// A device that has appeared, which nobody else serves, has another size. Its users are told. A driver without
+    /// [`Features::UPDATE_SIZE`] must not be asked.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn set_size(&self, device: u32, size_bytes: u64) -> Result<(), UblkError> {
+        let sectors = size_bytes / SECTOR_BYTES;
+        self.call(Control::UpdateSize, device, sectors, &mut Vec::new())
     }
 
     /// One command: waits for its answer. `buffer` is lent to the driver meanwhile.
