@@ -153,9 +153,12 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
         }
     });
     // Before clients are let in: who reaches the volume can ask about it at once.
-    let volumes = served.volumes();
-    let controls = volumes.iter().map(|volume| volume.control.clone());
-    let control = ControlServer::start(controls.collect(), post, events)?;
+    let controls = served
+        .volumes()
+        .iter()
+        .map(|one| one.control.clone())
+        .collect();
+    let control = ControlServer::start(controls, post, events)?;
     let signals = StopSignals::new(&handle)
         .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
     let _watcher = handle.spawn(async move {
@@ -172,6 +175,7 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
         let closed = served.close().await;
         told.and(closed)
     });
+    // Whoever waits for the end looks at the control sockets: the members are free before these are gone.
     drop(served);
     drop(handle);
     drop(runtime);

@@ -336,6 +336,8 @@ fn the_members_of_a_pool_are_found_by_its_name() {
     refused("pool status other --scan d", "no_such_volume");
     refused("pool status d/a d/c --scan d", "usage");
     refused("pool status --scan e", "no_such_volume");
+    refused("pool status", "usage");
+    refused("pool ls tank/vol:/", "usage");
     refused("pool create other e/x --scan d", "usage");
     refused("serve --dataset tank/vol d/a --scan d", "usage");
     done("pool create tank --member-size 96M e/x");
@@ -344,4 +346,43 @@ fn the_members_of_a_pool_are_found_by_its_name() {
         "pool snapshot tank/vol@tuesday --scan d e",
         "ambiguous_volume",
     );
+}
+
+#[test]
+fn members_are_free_before_the_server_is_seen_to_be_gone() {
+    let place = Place::new("zfs-freed");
+    let done = |words: &str| {
+        let run = place.plexum(words);
+        assert_eq!(run.exit, 0, "{words}: {}{}", run.out, run.err);
+    };
+    done("pool create tank mirror --member-size 64M a b");
+    done("pool create-volume tank/vol 1M a b");
+    let mut server = place
+        .command("strace")
+        .args("-f -y -e trace=close,unlink,unlinkat -o trace".split(' '))
+        .arg(env!("CARGO_BIN_EXE_plexum"))
+        .args("serve --write --dataset tank/vol a b".split(' '))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(server.stdout.as_mut().unwrap());
+    said.read_line(&mut line).unwrap();
+    done("stop vol");
+    assert!(server.wait().unwrap().success());
+    let trace = std::fs::read_to_string(place.file("trace")).unwrap();
+    let last = |what: &str| {
+        let lines = trace.lines().enumerate();
+        let found = lines.filter(|(_, line)| line.contains(what)).last();
+        found.unwrap_or_else(|| panic!("no {what}")).0
+    };
+    let gone = last("vol.control");
+    for member in ["a", "b"] {
+        let path = place.file(member).display().to_string();
+        assert!(
+            last(&format!("<{path}>")) < gone,
+            "{member} is closed behind it"
+        );
+    }
 }
