@@ -6,7 +6,8 @@ use std::time::Instant;
 use plexum_daemon::changes::Reverse;
 use plexum_daemon::examine::examine_path;
 use plexum_daemon::foreign::convert::{
-    Goal, Journal, Phase, Place, Source, Step, copy, plan_in_place, run_in_place, source_of,
+    Goal, Journal, Phase, Source, Step, VolumeOnMembers, copy, plan_in_place, run_in_place,
+    source_of,
 };
 use plexum_daemon::foreign::offline::{Found, system_of};
 use plexum_daemon::problem::{Code, Problem};
@@ -236,33 +237,10 @@ fn onto(args: &Convert, common: &Common, screen: &Screen) -> Outcome {
             }
             journal
         }
-        None => {
-            match &to.volume {
-                Some(name) => make_in_pool(name, &source, args, common, screen)?,
-                None => make(&source, args, common, screen)?,
-            }
-            if common.dry_run {
-                screen.line(format!(
-                    "  copy {} of {}, noted in {}, then compare",
-                    show_bytes(source.size_bytes),
-                    source.name,
-                    path.display()
-                ));
-                return Ok(0);
-            }
-            let journal = Journal {
-                version: 1,
-                source: from.members,
-                volume: from.volume,
-                target: to.members,
-                target_volume: to.volume,
-                size_bytes: source.size_bytes,
-                phase: Phase::Copying,
-                copied_bytes: 0,
-            };
-            journal.save(&path)?;
-            journal
-        }
+        None => match begin(&source, (from, to), &path, args, common, screen)? {
+            Some(journal) => journal,
+            None => return Ok(0),
+        },
     };
     let mut progress = Progress::new(screen);
     let copied = runtime.block_on(copy(
@@ -284,13 +262,49 @@ fn onto(args: &Convert, common: &Common, screen: &Screen) -> Outcome {
     Ok(0)
 }
 
+/// Makes the new volume, and the journal; `None` in a dry run.
+fn begin(
+    source: &Source,
+    (from, to): (VolumeOnMembers, VolumeOnMembers),
+    path: &Path,
+    args: &Convert,
+    common: &Common,
+    screen: &Screen,
+) -> Result<Option<Journal>, Problem> {
+    match &to.volume {
+        Some(name) => make_in_pool(name, source, args, common, screen)?,
+        None => make(source, args, common, screen)?,
+    }
+    if common.dry_run {
+        screen.line(format!(
+            "  copy {} of {}, noted in {}, then compare",
+            show_bytes(source.size_bytes),
+            source.name,
+            path.display()
+        ));
+        return Ok(None);
+    }
+    let journal = Journal {
+        version: 1,
+        source: from.members,
+        volume: from.volume,
+        target: to.members,
+        target_volume: to.volume,
+        size_bytes: source.size_bytes,
+        phase: Phase::Copying,
+        copied_bytes: 0,
+    };
+    journal.save(path)?;
+    Ok(Some(journal))
+}
+
 /// The old volume and the new one; that of a pool has a name with a slash.
-fn ends(args: &Convert) -> Result<(Place, Place), Problem> {
-    let from = Place {
+fn ends(args: &Convert) -> Result<(VolumeOnMembers, VolumeOnMembers), Problem> {
+    let from = VolumeOnMembers {
         members: args.members.clone(),
         volume: args.volume.clone(),
     };
-    let to = Place {
+    let to = VolumeOnMembers {
         members: args.onto.clone(),
         volume: args.name.clone().filter(|_| args.to == "zfs"),
     };
@@ -312,7 +326,7 @@ fn ends(args: &Convert) -> Result<(Place, Place), Problem> {
 
 fn check_journal(
     journal: &Journal,
-    (from, to): (&Place, &Place),
+    (from, to): (&VolumeOnMembers, &VolumeOnMembers),
     path: &Path,
 ) -> Result<(), Problem> {
     if journal.from() == *from && journal.to() == *to {
@@ -320,7 +334,8 @@ fn check_journal(
     }
     let shown = path.display();
     let text = format!("{shown} is about another conversion");
-    let words = |place: Place| [place.members, place.volume.into_iter().collect()].concat();
+    let words =
+        |place: VolumeOnMembers| [place.members, place.volume.into_iter().collect()].concat();
     Err(Problem::new(Code::WrongState, text)
         .why(format!(
             "it copies {} onto {}",

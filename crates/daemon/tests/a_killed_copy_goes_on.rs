@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use plexum_daemon::create::{CreateRequest, Creation};
 use plexum_daemon::foreign::Kind;
-use plexum_daemon::foreign::convert::{Goal, Journal, Phase, Place, copy, run_in_place, source_of};
+use plexum_daemon::foreign::convert::{
+    Goal, Journal, Phase, VolumeOnMembers, copy, run_in_place, source_of,
+};
 use plexum_daemon::foreign::create::{ForeignCreation, LabelRequest, MirrorOptions};
 use plexum_daemon::pool_change::PoolChange;
 use plexum_daemon::pool_write::{PoolCreation, PoolRequest, Trust, open_writable, wall_seconds};
@@ -36,8 +38,8 @@ fn paths(folder: &Path, names: [&str; 2]) -> Vec<String> {
 }
 
 /// The only volume on these members.
-fn at(members: &[String]) -> Place {
-    Place {
+fn at(members: &[String]) -> VolumeOnMembers {
+    VolumeOnMembers {
         members: members.to_vec(),
         volume: None,
     }
@@ -130,7 +132,7 @@ fn a_copy_into_a_pool_that_was_killed_goes_on_from_its_journal() {
     kill_after_every_step(&folder, |runtime, steps| {
         let new = paths(&folder, [&format!("x{steps}"), &format!("y{steps}")]);
         runtime.block_on(pool_with_volume(&runtime.handle(), &new));
-        Place {
+        VolumeOnMembers {
             members: new,
             volume: Some("tank/v".into()),
         }
@@ -140,7 +142,7 @@ fn a_copy_into_a_pool_that_was_killed_goes_on_from_its_journal() {
 
 /// Copies a mirror to what `make` has made, killed after one step, after two, and so on until it is not killed any
 /// more; each goes on and ends.
-fn kill_after_every_step(folder: &Path, make: impl Fn(&mut Runtime, usize) -> Place) {
+fn kill_after_every_step(folder: &Path, make: impl Fn(&mut Runtime, usize) -> VolumeOnMembers) {
     let mut runtime = Runtime::new(IoChoice::Threads).unwrap();
     let handle = runtime.handle();
     let old = paths(folder, ["a", "b"]);

@@ -102,7 +102,7 @@ pub enum PoolCommand {
 #[derive(clap::Args, Clone, Debug)]
 pub struct Source {
     /// Members in any order: file, device or URI
-    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
+    #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
     /// Read the newest root up to this transaction group instead of the newest of all
     #[arg(long, value_name = "N")]
@@ -229,7 +229,7 @@ pub struct CreateVolume {
 pub struct Status {
     /// Members in any order: file, device or URI; `missing` for each that is gone;
     /// or the name of a pool that is served
-    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
+    #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
 }
 
@@ -297,7 +297,7 @@ pub struct MemberChange {
     pub member: String,
     /// All members of the pool, in any order; `missing` for each that is gone;
     /// or the name of a pool that is served
-    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
+    #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
 }
 
@@ -309,7 +309,7 @@ pub struct Coming {
     pub new: String,
     /// All members of the pool without the new one, in any order; `missing` for each that is gone;
     /// or the name of a pool that is served
-    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
+    #[arg(value_name = "MEMBER")]
     pub members: Vec<String>,
     /// Make the new member as a sparse file of this size, when it does not exist
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -338,7 +338,7 @@ pub struct Add {
     pub group: Vec<String>,
     /// All members that the pool has, in any order; `missing` for each that is gone;
     /// or the name of a pool that is served
-    #[arg(long, value_name = "MEMBER", num_args = 1.., required_unless_present = "scan")]
+    #[arg(long, value_name = "MEMBER", num_args = 1..)]
     pub to: Vec<String>,
     /// Although it is of another kind than the pool's groups, or can do without another number of members
     #[arg(long)]

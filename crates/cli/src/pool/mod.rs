@@ -32,6 +32,7 @@ use change::{Destruction, MemberWord, Naming};
 /// Of opening the pool; what cannot be read.
 pub fn run(args: &PoolArgs, common: &Common, screen: &Screen) -> Outcome {
     if args.scan.is_empty() {
+        scan::check_members(&args.command)?;
         return carry_out(&args.command, common, screen);
     }
     let command = scan::with_members(&args.command, &args.scan)?;

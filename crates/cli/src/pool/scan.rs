@@ -36,6 +36,26 @@ pub(super) fn with_members(
     Ok(command)
 }
 
+/// Refuses a command without members, where nothing else says which pool is meant.
+///
+/// # Errors
+/// `Usage`.
+pub(super) fn check_members(command: &PoolCommand) -> Result<(), Problem> {
+    let mut command = command.clone();
+    // Those read a file of the pool: no server does that for them.
+    let reads = matches!(
+        command,
+        PoolCommand::Ls(_) | PoolCommand::Cat(_) | PoolCommand::Cp(_)
+    );
+    match members_of(&mut command) {
+        Some((members, of)) if members.is_empty() && (reads || of.is_none()) => {
+            Err(Problem::new(Code::Usage, "no member of the pool is named")
+                .hint("name all of them, or the places to look in:   --scan PLACE..."))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Members of the pool of this name or identity that are found in `places`; without a name those of the only one.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ mod copy;
 mod end;
 
 pub use copy::{Journal, Listener, Phase, Step, copy};
-pub use end::{Place, Source, source_of};
+pub use end::{Source, VolumeOnMembers, source_of};
 
 use copy::{KEEP_BYTES, compare};
 use end::End;

@@ -15,7 +15,7 @@ use plexum_block::wait::{join, join_all};
 use plexum_runtime::Handle;
 use serde::{Deserialize, Serialize};
 
-use super::end::{End, Place};
+use super::end::{End, VolumeOnMembers};
 use crate::problem::{Code, Problem};
 
 /// Bytes that one transfer copies or compares.
@@ -111,8 +111,8 @@ impl Journal {
 
     /// The old volume.
     #[must_use]
-    pub fn from(&self) -> Place {
-        Place {
+    pub fn from(&self) -> VolumeOnMembers {
+        VolumeOnMembers {
             members: self.source.clone(),
             volume: self.volume.clone(),
         }
@@ -120,8 +120,8 @@ impl Journal {
 
     /// The new one.
     #[must_use]
-    pub fn to(&self) -> Place {
-        Place {
+    pub fn to(&self) -> VolumeOnMembers {
+        VolumeOnMembers {
             members: self.target.clone(),
             volume: self.target_volume.clone(),
         }

@@ -27,14 +27,14 @@ use crate::zfs::{of_zfs, open_pool};
 
 /// Where a volume is: members as written, and which volume of theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct VolumeOnMembers {
     /// Members.
     pub members: Vec<String>,
     /// Its name; `None`: the only one. A name with a slash, `POOL/VOLUME[@SNAPSHOT]`, is that of a volume of a pool.
     pub volume: Option<String>,
 }
 
-impl Place {
+impl VolumeOnMembers {
     /// The volume of a pool that it is.
     #[must_use]
     pub fn dataset(&self) -> Option<&str> {
@@ -59,7 +59,7 @@ pub struct Source {
 ///
 /// # Errors
 /// Of opening; `AmbiguousVolume`; `WrongState` for one of a pool that is not whole without its log.
-pub async fn source_of(handle: &Handle, place: &Place) -> Result<Source, Problem> {
+pub async fn source_of(handle: &Handle, place: &VolumeOnMembers) -> Result<Source, Problem> {
     Ok(match End::to_read(handle, &BufPool::new(0), place).await? {
         End::Members(body) => {
             let geometry = body.geometry();
@@ -113,7 +113,7 @@ impl End {
     pub(super) async fn to_read(
         handle: &Handle,
         buffers: &BufPool,
-        place: &Place,
+        place: &VolumeOnMembers,
     ) -> Result<Self, Problem> {
         let Some(name) = place.dataset() else {
             let assembled = open(handle, buffers, request(&place.members, false)).await?;
@@ -150,7 +150,7 @@ impl End {
     pub(super) async fn to_write(
         handle: &Handle,
         buffers: &BufPool,
-        place: &Place,
+        place: &VolumeOnMembers,
     ) -> Result<Self, Problem> {
         let Some(name) = place.dataset() else {
             let assembled = open(handle, buffers, request(&place.members, true)).await?;
