@@ -21,7 +21,11 @@ const ARRAYS: [(&str, &str); 4] = [
 ];
 
 fn serve(place: &Place, array: &str, members: &str) -> Server {
-    done(place, &format!("create nas --member-size 64M {array}"));
+    serve_of(place, array, members, "64M")
+}
+
+fn serve_of(place: &Place, array: &str, members: &str, size: &str) -> Server {
+    done(place, &format!("create nas --member-size {size} {array}"));
     Server::start(place, &format!("{CORES} {members}"))
 }
 
@@ -46,7 +50,7 @@ fn is_pattern(found: &[u8], seed: u64) -> bool {
 fn what_one_connection_wrote_every_other_one_reads_and_the_members_agree() {
     for (array, members) in ARRAYS {
         let place = Place::new("cores-content");
-        let server = serve(&place, array, members);
+        let server = serve_of(&place, array, members, "20M");
         fill_by_many(&place, 1);
         for _ in 0..4 {
             assert!(is_pattern(&content(&place), 1), "{array}"); // each time by another thread
