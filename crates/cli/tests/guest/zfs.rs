@@ -10,7 +10,7 @@ serve_pool() { serve --write --name nas --dataset tank/vol a b "$@"; }
 pool_is_sound() { exits 0 plexum pool check a b; exits 0 plexum pool scrub a b; }
 "#;
 
-cases! {
+cases! { NIGHTLY:
     a_volume_of_a_zfs_pool_is_a_block_device_that_outlives_its_server r#"
         pool; serve_pool --ublk; says "$DEV"
         is size $(blockdev --getsize64 $DEV) 25165824
@@ -34,9 +34,7 @@ cases! {
         is ro $(blockdev --getro $DEV) 1
         exits 0 plexum stop nas; nothing_left
     "#
-}
 
-cases! { NIGHTLY:
     a_volume_of_a_zfs_pool_is_a_disk_over_nvme_also_for_the_next_server r#"
         pool; serve_pool --nvme 127.0.0.1:4420 --allow-host $HOST
         nvme_is_there
