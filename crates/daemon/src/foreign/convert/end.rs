@@ -13,6 +13,7 @@ use plexum_md::assemble::Options;
 use plexum_pool::{LivePool, LiveVolume};
 use plexum_runtime::Handle;
 use plexum_runtime::clock::RealClock;
+use plexum_runtime::file::Access;
 use plexum_zfs::{DatasetName, OpenOptions, Volume};
 
 use super::super::Kind;
@@ -116,8 +117,7 @@ impl End {
         place: &VolumeOnMembers,
     ) -> Result<Self, Problem> {
         let Some(name) = place.dataset() else {
-            let assembled = open(handle, buffers, request(&place.members, false)).await?;
-            return Ok(Self::of(pick(assembled, place.volume.as_deref())?));
+            return Self::members(handle, buffers, place, Access::ReadOnly).await;
         };
         let pool = open_pool(handle, &place.members, &OpenOptions::default()).await?;
         let dataset = DatasetName::parse(name);
@@ -153,8 +153,7 @@ impl End {
         place: &VolumeOnMembers,
     ) -> Result<Self, Problem> {
         let Some(name) = place.dataset() else {
-            let assembled = open(handle, buffers, request(&place.members, true)).await?;
-            return Ok(Self::of(pick(assembled, place.volume.as_deref())?));
+            return Self::members(handle, buffers, place, Access::ReadWrite).await;
         };
         let names = [name.to_owned()];
         let (_, pool) = open_live(handle, &place.members, &names, Trust::AfterCheck).await?;
@@ -165,6 +164,18 @@ impl End {
             pool,
             buffers: buffers.clone(),
         })
+    }
+
+    /// Opens a volume on members of its own.
+    async fn members(
+        handle: &Handle,
+        buffers: &BufPool,
+        place: &VolumeOnMembers,
+        access: Access,
+    ) -> Result<Self, Problem> {
+        let request = request(&place.members, access == Access::ReadWrite);
+        let assembled = open(handle, buffers, request).await?;
+        Ok(Self::of(pick(assembled, place.volume.as_deref())?))
     }
 
     /// Opens members to be read: as what they are found to be, or as one of FreeBSD's formats although there is
